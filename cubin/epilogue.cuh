@@ -1,0 +1,177 @@
+// From a tile's sums in registers to D in global memory: alpha, beta C, conversion, staging, TMA store.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include "ptx.cuh"
+#include "tile.cuh"
+
+// One of two staging buffers of a warpgroup: rows of 128 bytes in the 128-byte swizzle.
+constexpr int STAGING_BYTES = 8192;
+
+// How a type of D is staged. A buffer takes `rows` rows of D by the warpgroup's 64 columns.
+struct OutBf16 {
+    static constexpr int rows = 64;
+    static constexpr bool half = true;
+    static __device__ __forceinline__ uint32_t pack(float low, float high) {
+        const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+        return reinterpret_cast<const uint32_t&>(pair);
+    }
+};
+struct OutF16 {
+    static constexpr int rows = 64;
+    static constexpr bool half = true;
+    static __device__ __forceinline__ uint32_t pack(float low, float high) {
+        const __half2 pair = __floats2half2_rn(low, high);
+        return reinterpret_cast<const uint32_t&>(pair);
+    }
+};
+struct OutF32 {
+    static constexpr int rows = 32;
+    static constexpr bool half = false;
+};
+
+// wgmma leaves D transposed: lane l of warp w holds, in sums[8i + 4b + 2h + e], the element of column
+// 16 w + 8 h + l / 4 of the warpgroup's 64 and of row 16 i + 8 b + 2 (l % 4) + e of the tile.
+
+// Where a thread finds its elements of C, from its first row and column of D on.
+struct SourceC {
+    uint64_t address;
+    uint64_t row_bytes;
+    int rows, columns;  // left in the group
+    uint32_t type;      // differs between groups of one launch
+
+    __device__ __forceinline__ void find(const Groups& groups, uint32_t group, uint32_t row,
+                                         uint32_t column) {
+        type = groups.type_c[group];
+        row_bytes = groups.ld_c[group] * bytes();
+        address = groups.ptr_c[group] + row * row_bytes + uint64_t{column} * bytes();
+        rows = groups.m[group] - row;
+        columns = groups.n[group] - column;
+    }
+    __device__ __forceinline__ uint32_t bytes() const { return type == TYPE_F32 ? 4 : 2; }
+};
+
+// Adds beta C to the thread's sums of 16 rows, `row` rows down. Nothing outside of the group is read.
+// `load` gives the element at an address, or anything if it is not wanted.
+template <class Load>
+__device__ __forceinline__ void add_c(float (&sums)[8], float beta, const SourceC& c, int row,
+                                      Load load) {
+    const uint64_t address = c.address + row * c.row_bytes;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+        const int r = 8 * (i / 4) + i % 2, column = 8 * (i / 2 % 2);
+        const bool wanted = (row + r < c.rows) & (column < c.columns);
+        sums[i] =
+            fmaf(beta, load(address + r * c.row_bytes + column * c.bytes(), wanted), sums[i]);
+    }
+}
+
+__device__ __forceinline__ void add_c(float (&sums)[8], float beta, const SourceC& c, int row) {
+    if (c.type == TYPE_F32)
+        add_c(sums, beta, c, row,
+              [](uint64_t at, bool wanted) { return __uint_as_float(ptx::load_32(at, wanted)); });
+    else
+        add_c(sums, beta, c, row, [&c](uint64_t at, bool wanted) {
+            const uint32_t bits = ptx::load_16(at, wanted);
+            return c.type == TYPE_BF16 ? __uint_as_float(bits << 16)
+                                       : __half2float(__ushort_as_half(bits));
+        });
+}
+
+// Writes 16 rows of sums to a staging buffer, `row` rows down; `thread` is one of the warpgroup's 128.
+template <class Output>
+__device__ __forceinline__ void stage_rows(uint32_t buffer, uint32_t row, uint32_t thread,
+                                           const float (&v)[8]) {
+    const uint32_t lane = thread % 32, warp = thread / 32;
+    if constexpr (Output::half) {
+        // Lane 8i + j addresses row j of matrix i: rows 8 (i / 2), 16-byte chunk 2 warp + i % 2.
+        const uint32_t chunk = (2 * warp + lane / 8 % 2) ^ (lane % 8);
+        const uint32_t to = buffer + (row + lane / 16 * 8 + lane % 8) * 128 + chunk * 16;
+        ptx::store_matrices_transposed(to, Output::pack(v[0], v[1]), Output::pack(v[2], v[3]),
+                                       Output::pack(v[4], v[5]), Output::pack(v[6], v[7]));
+    } else {
+        // Two boxes of 32 columns, one behind the other. The swizzle takes the row's last three bits:
+        // 2 (lane % 4) + e in every block of eight rows.
+        const uint32_t box = buffer + (warp / 2 * Output::rows + row) * 128;
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+            const uint32_t r = 2 * (lane % 4) + e;
+#pragma unroll
+            for (int h = 0; h < 2; ++h) {
+                const uint32_t c = warp % 2 * 16 + 8 * h + lane / 4;
+                const uint32_t to = box + r * 128 + ((c / 4) ^ r) * 16 + c % 4 * 4;
+                ptx::store_shared(to, v[2 * h + e]);
+                ptx::store_shared(to + 8 * 128, v[4 + 2 * h + e]);
+            }
+        }
+    }
+}
+
+// One warpgroup's share of a tile: `2 * count` rows of D by 64 columns from `column` on. Scaling has a
+// copy of its own, so that the plain case stays short: with C's loads in its midst every tile took
+// 6 to 14% longer at K = 2048 and 768, for want of instruction cache.
+template <class Output, bool scaled, int count>
+__device__ __forceinline__ void store_tile(float (&sums)[count], const Tile& tile, uint32_t column,
+                                           const TensorMap* map, const Groups& groups,
+                                           uint8_t (&staging)[2][STAGING_BYTES],
+                                           uint32_t consumer) {
+    constexpr uint32_t width = 2 * count, rows = Output::rows;
+    const bool issuer = threadIdx.x % 128 == 0;
+    const auto sync = [consumer] {
+        if (consumer == 0)
+            ptx::named_sync<1, 128>();
+        else
+            ptx::named_sync<2, 128>();
+    };
+    SourceC c = {};
+    if constexpr (scaled) {
+        const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+        if (tile.beta != 0.0f)
+            c.find(groups, tile.group, tile.m0 + 2 * (lane % 4), column + 16 * warp + lane / 4);
+    }
+#pragma unroll
+    for (uint32_t begin = 0; begin < width; begin += rows) {
+        // Opaque, so that addresses are computed here and not, for all buffers and widths, in advance:
+        // the compiler would keep them in local memory.
+        const uint32_t thread = ptx::opaque(threadIdx.x % 128);
+        const uint32_t buffer = ptx::opaque(ptx::shared_address(staging[begin / rows % 2]));
+        const uint32_t end = begin + rows < width ? begin + rows : width;
+        if (issuer) ptx::store_wait_read<1>();
+        sync();
+#pragma unroll
+        for (uint32_t row = begin; row < end; row += 16) {
+            float values[8];
+#pragma unroll
+            for (int i = 0; i < 8; ++i)
+                values[i] = scaled ? tile.alpha * sums[row / 2 + i] : sums[row / 2 + i];
+            if constexpr (scaled)
+                if (tile.beta != 0.0f) add_c(values, tile.beta, c, row);
+            stage_rows<Output>(buffer, row - begin, thread, values);
+        }
+        ptx::fence_shared_to_async();
+        sync();
+        if (issuer) {
+            const uint32_t box_rows = store_rows(tile.width, rows);
+            const uint32_t stored = min(end, tile.width);
+            for (uint32_t row = begin; row < stored; row += box_rows) {
+                const uint32_t from = buffer + (row - begin) * 128;
+                ptx::tensor_store(map, from, column, tile.m0 + row);
+                if constexpr (!Output::half)
+                    ptx::tensor_store(map, from + rows * 128, column + 32, tile.m0 + row);
+            }
+            ptx::store_commit();
+        }
+    }
+}
+
+template <class Output, int count>
+__device__ __forceinline__ void epilogue(float (&sums)[count], const Tile& tile, uint32_t column,
+                                         const TensorMap* map, const Groups& groups,
+                                         uint8_t (&staging)[2][STAGING_BYTES], uint32_t consumer) {
+    if (tile.alpha == 1.0f && tile.beta == 0.0f)
+        store_tile<Output, false>(sums, tile, column, map, groups, staging, consumer);
+    else
+        store_tile<Output, true>(sums, tile, column, map, groups, staging, consumer);
+}

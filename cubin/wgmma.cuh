@@ -1,0 +1,117 @@
+// wgmma on sm_90a: D[64 x W] += A[64 x 16] B[16 x W], both operands in shared memory, K-major, with the
+// 128-byte swizzle; D in registers (PTX ISA, "Asynchronous warpgroup level matrix instructions").
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+namespace wgmma {
+
+struct Bf16 {};
+struct F16 {};
+
+// Shared-memory matrix descriptor of K-major rows of 128 bytes in the 128-byte swizzle: groups of
+// eight rows lie 1024 bytes apart. `address` is a multiple of 1024, plus 32 for each 16 columns of K.
+__device__ __forceinline__ uint64_t descriptor(uint32_t address) {
+    constexpr uint64_t swizzle_128 = uint64_t{1} << 62;
+    constexpr uint64_t stride = uint64_t{1024 >> 4} << 32;
+    constexpr uint64_t leading = uint64_t{1} << 16;  // not used in this layout
+    return swizzle_128 | stride | leading | ((address & 0x3FFFF) >> 4);
+}
+
+// Order earlier accesses to the accumulators and to shared memory before the next multiply.
+__device__ __forceinline__ void fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+
+__device__ __forceinline__ void commit() {
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+
+template <int pending>
+__device__ __forceinline__ void wait() {
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(pending) : "memory");
+}
+
+// Accumulators 8i to 8i+7 as asm operands, and their numbers as text; VALUES_n and NAMES_n hold the
+// first n.
+#define EIGHT(i)                                                                            \
+    "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), \
+        "+f"(d[i + 6]), "+f"(d[i + 7])
+#define VALUES_8 EIGHT(0)
+#define NAMES_8 "%0,%1,%2,%3,%4,%5,%6,%7"
+#define VALUES_16 VALUES_8, EIGHT(8)
+#define NAMES_16 NAMES_8 ",%8,%9,%10,%11,%12,%13,%14,%15"
+#define VALUES_24 VALUES_16, EIGHT(16)
+#define NAMES_24 NAMES_16 ",%16,%17,%18,%19,%20,%21,%22,%23"
+#define VALUES_32 VALUES_24, EIGHT(24)
+#define NAMES_32 NAMES_24 ",%24,%25,%26,%27,%28,%29,%30,%31"
+#define VALUES_40 VALUES_32, EIGHT(32)
+#define NAMES_40 NAMES_32 ",%32,%33,%34,%35,%36,%37,%38,%39"
+#define VALUES_48 VALUES_40, EIGHT(40)
+#define NAMES_48 NAMES_40 ",%40,%41,%42,%43,%44,%45,%46,%47"
+#define VALUES_56 VALUES_48, EIGHT(48)
+#define NAMES_56 NAMES_48 ",%48,%49,%50,%51,%52,%53,%54,%55"
+#define VALUES_64 VALUES_56, EIGHT(56)
+#define NAMES_64 NAMES_56 ",%56,%57,%58,%59,%60,%61,%62,%63"
+#define VALUES_72 VALUES_64, EIGHT(64)
+#define NAMES_72 NAMES_64 ",%64,%65,%66,%67,%68,%69,%70,%71"
+#define VALUES_80 VALUES_72, EIGHT(72)
+#define NAMES_80 NAMES_72 ",%72,%73,%74,%75,%76,%77,%78,%79"
+#define VALUES_88 VALUES_80, EIGHT(80)
+#define NAMES_88 NAMES_80 ",%80,%81,%82,%83,%84,%85,%86,%87"
+#define VALUES_96 VALUES_88, EIGHT(88)
+#define NAMES_96 NAMES_88 ",%88,%89,%90,%91,%92,%93,%94,%95"
+#define VALUES_104 VALUES_96, EIGHT(96)
+#define NAMES_104 NAMES_96 ",%96,%97,%98,%99,%100,%101,%102,%103"
+#define VALUES_112 VALUES_104, EIGHT(104)
+#define NAMES_112 NAMES_104 ",%104,%105,%106,%107,%108,%109,%110,%111"
+#define VALUES_120 VALUES_112, EIGHT(112)
+#define NAMES_120 NAMES_112 ",%112,%113,%114,%115,%116,%117,%118,%119"
+#define VALUES_128 VALUES_120, EIGHT(120)
+#define NAMES_128 NAMES_120 ",%120,%121,%122,%123,%124,%125,%126,%127"
+
+#define ISSUE(width, count, type, a, b, keep)                                                  \
+    asm volatile("{\n.reg .pred keep;\nsetp.ne.b32 keep, %" #keep ", 0;\n"                      \
+                 "wgmma.mma_async.sync.aligned.m64n" #width "k16.f32." type "." type            \
+                 " {" NAMES_##count "}, %" #a ", %" #b ", keep, 1, 1, 0, 0;\n}"                 \
+                 : VALUES_##count                                                               \
+                 : "l"(a_rows), "l"(b_rows), "n"(accumulate))
+
+// Asm operands are numbered: `count` accumulators, then the two descriptors and the flag.
+#define MULTIPLY(width, count, a, b, keep)                                                     \
+    template <>                                                                                \
+    struct Multiply<width> {                                                                   \
+        template <class Operand, bool accumulate>                                              \
+        static __device__ __forceinline__ void issue(float (&d)[count], uint64_t a_rows,       \
+                                                     uint64_t b_rows) {                        \
+            if constexpr (std::is_same_v<Operand, Bf16>)                                       \
+                ISSUE(width, count, "bf16", a, b, keep);                                       \
+            else                                                                               \
+                ISSUE(width, count, "f16", a, b, keep);                                        \
+        }                                                                                      \
+    };
+
+template <int width>
+struct Multiply;
+
+MULTIPLY(16, 8, 8, 9, 10)
+MULTIPLY(32, 16, 16, 17, 18)
+MULTIPLY(48, 24, 24, 25, 26)
+MULTIPLY(64, 32, 32, 33, 34)
+MULTIPLY(80, 40, 40, 41, 42)
+MULTIPLY(96, 48, 48, 49, 50)
+MULTIPLY(112, 56, 56, 57, 58)
+MULTIPLY(128, 64, 64, 65, 66)
+MULTIPLY(144, 72, 72, 73, 74)
+MULTIPLY(160, 80, 80, 81, 82)
+MULTIPLY(176, 88, 88, 89, 90)
+MULTIPLY(192, 96, 96, 97, 98)
+MULTIPLY(208, 104, 104, 105, 106)
+MULTIPLY(224, 112, 112, 113, 114)
+MULTIPLY(240, 120, 120, 121, 122)
+MULTIPLY(256, 128, 128, 129, 130)
+
+#undef MULTIPLY
+#undef ISSUE
+#undef EIGHT
+
+}  // namespace wgmma

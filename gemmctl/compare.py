@@ -1,0 +1,155 @@
+"""Put two saved runs side by side and say what changed, if the samples can tell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gemmctl.errors import UsageError
+from gemmctl.saved import Saved
+
+SAME_WITHIN = 0.01  # a change that surely stays below this is none
+MIN_SAMPLES = 6  # fewer: even the whole range holds the median with less than 97%
+CONFIDENCE = 0.95
+RESAMPLES = 4000
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One problem in both runs.
+
+    ratio is new over old median; [low, high] holds the true one with 95% confidence, and is
+    None where a run has too few samples to say.
+    """
+
+    name: str
+    old_s: float
+    new_s: float
+    interval: tuple[float, float] | None
+
+    @property
+    def ratio(self) -> float:
+        """New median over old: above 1 is slower. 1 if both took no time."""
+        if self.old_s:
+            return self.new_s / self.old_s
+        return float("inf") if self.new_s else 1.0
+
+    @property
+    def verdict(self) -> str:
+        """SAME, FAST, SLOW, or UNSURE where the samples allow more than one of them."""
+        if self.interval is None:
+            return "UNSURE"
+        low, high = self.interval
+        if low >= 1 - SAME_WITHIN and high <= 1 + SAME_WITHIN:
+            return "SAME"
+        if high < 1:
+            return "FAST"
+        return "SLOW" if low > 1 else "UNSURE"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two runs, matched by problem."""
+
+    old: Saved
+    new: Saved
+    differences: tuple[Difference, ...]
+    notes: tuple[str, ...]  # what could not be matched, what else changed
+
+    def over(self, limit: float) -> bool:
+        """Whether any problem is surely slower, and by more than ``limit`` (0.03 is 3%)."""
+        return any(d.verdict == "SLOW" and d.ratio > 1 + limit for d in self.differences)
+
+
+def compare(old: Saved, new: Saved, *, force: bool = False) -> Comparison:
+    """Match two runs by problem name and shapes, and judge each pair.
+
+    Raises UsageError if they ran on different devices or with different settings (unless
+    ``force``), or have no problem in common.
+    """
+    clashes = list(_clashes(old.head, new.head))
+    if clashes and not force:
+        raise UsageError(
+            f"{old.path} and {new.path} differ in {'; '.join(clashes)}: their times do not compare "
+            "(--force compares them anyway)"
+        )
+    common = [
+        name
+        for name, problem in old.problems.items()
+        if name in new.problems and new.problems[name]["groups"] == problem["groups"]
+    ]
+    if not common:
+        raise UsageError(f"{old.path} and {new.path} have no problem of one name and shape")
+    return Comparison(
+        old,
+        new,
+        tuple(_difference(old.problems[name], new.problems[name]) for name in common),
+        (*clashes, *_unmatched(old, new), *_news(old.head, new.head)),
+    )
+
+
+def _clashes(old: dict[str, Any], new: dict[str, Any]) -> Iterator[str]:
+    """What makes two runs' times mean different things."""
+    for what, keys in (
+        ("device", ("device", "kind")),
+        ("device", ("device", "name")),
+        ("cache", ("settings", "cache")),
+        ("data", ("settings", "data")),
+    ):
+        before, after = old, new
+        for key in keys:
+            before, after = before[key], after[key]
+        if before != after:
+            yield f"{what} ({before} and {after})"
+
+
+def _unmatched(old: Saved, new: Saved) -> Iterator[str]:
+    for name, problem in old.problems.items():
+        if name not in new.problems:
+            yield f"{name} is only in {old.path}"
+        elif new.problems[name]["groups"] != problem["groups"]:
+            yield f"{name} has other groups in {new.path}: not compared"
+    yield from (f"{name} is only in {new.path}" for name in new.problems.keys() - old.problems)
+
+
+def _news(old: dict[str, Any], new: dict[str, Any]) -> Iterator[str]:
+    """What changed between the runs and may be why the times did."""
+    if old["device"]["driver"] != new["device"]["driver"]:
+        yield f"driver {old['device']['driver']} became {new['device']['driver']}"
+    if old["cubin_sha256"] != new["cubin_sha256"]:
+        yield f"cubins {old['cubin_sha256'][:12]} became {new['cubin_sha256'][:12]}"
+
+
+def _difference(old: dict[str, Any], new: dict[str, Any]) -> Difference:
+    before, after = np.array(old["samples_s"]), np.array(new["samples_s"])
+    return Difference(
+        name=old["name"],
+        old_s=float(np.median(before)),
+        new_s=float(np.median(after)),
+        interval=_interval(before, after),
+    )
+
+
+def _interval(
+    old: npt.NDArray[np.float64], new: npt.NDArray[np.float64]
+) -> tuple[float, float] | None:
+    """Bootstrap interval of the ratio of medians: resample both, take the middle 95%.
+
+    The generator's seed is fixed, so the same two files always get the same verdicts.
+    """
+    if min(len(old), len(new)) < MIN_SAMPLES or min(old.min(), new.min()) <= 0:
+        return None
+    random = np.random.default_rng(0)
+
+    def medians(samples: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        drawn = random.integers(len(samples), size=(RESAMPLES, len(samples)))
+        return np.median(samples[drawn], axis=1)
+
+    ratios = medians(new) / medians(old)
+    tail = 50 * (1 - CONFIDENCE)
+    low, high = np.percentile(ratios, [tail, 100 - tail])
+    return float(low), float(high)

@@ -1,0 +1,119 @@
+"""The precompiled kernels: where they are, what they are, and whether they are intact."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from gemmctl.errors import DeviceUnusable
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One variant of the grouped GEMM kernel, as cubin/build.py recorded it.
+
+    A CTA computes ``rows`` columns of D (rows of B as it is stored, on wgmma's M) by up to
+    ``max_width`` rows of D (rows of A, on wgmma's N). ``cluster`` CTAs lie side by side along
+    D's columns and share one tile of A.
+    """
+
+    name: str
+    file: str
+    symbol: str
+    operand: str  # element type of A and B
+    output: str  # element type of D
+    rows: int
+    max_width: int
+    stages: int
+    threads: int
+    cluster: int
+    ctas_per_sm: int
+    shared_bytes: int
+    registers: int
+
+    @property
+    def columns_per_tile(self) -> int:
+        """Columns of D that one entry of the tile list covers."""
+        return self.rows * self.cluster
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What cubin/build.py wrote beside the cubins."""
+
+    folder: Path
+    kernels: tuple[Kernel, ...]
+    files: dict[str, str]  # file name -> sha256 of its bytes
+    support: str  # the file with the set-up, fill and flush kernels
+    compiler: str
+
+    @property
+    def sha256(self) -> str:
+        """One hash for all cubins: what a saved result names."""
+        lines = "".join(f"{digest}  {name}\n" for name, digest in sorted(self.files.items()))
+        return hashlib.sha256(lines.encode()).hexdigest()
+
+    def load(self, file: str) -> bytes:
+        """A cubin's bytes.
+
+        Raises DeviceUnusable if it is missing or is not the file that the manifest names.
+        """
+        path = self.folder / file
+        try:
+            code = path.read_bytes()
+        except OSError as error:
+            raise DeviceUnusable(
+                f"cannot read the kernel file {path}: {error.strerror}; reinstall gemmctl, "
+                "or build it with cubin/build.py"
+            ) from None
+        digest = hashlib.sha256(code).hexdigest()
+        if digest != self.files[file]:
+            raise DeviceUnusable(
+                f"the kernel file {path} is damaged: its sha256 is {digest[:16]}..., the manifest "
+                f"says {self.files[file][:16]}...; reinstall gemmctl, or run cubin/build.py"
+            )
+        return code
+
+
+def folder() -> Path:
+    """The folder with manifest.json: inside the installed package, or beside it in a checkout.
+
+    GEMMCTL_CUBINS overrides it.
+    """
+    import os
+
+    chosen = os.environ.get("GEMMCTL_CUBINS")
+    if chosen:
+        return Path(chosen)
+    here = Path(__file__).parent
+    installed = here / "cubin"
+    return installed if installed.is_dir() else here.parent / "cubin"
+
+
+@cache
+def manifest() -> Manifest:
+    """Read manifest.json.
+
+    Raises DeviceUnusable if it is missing or not a manifest.
+    """
+    where = folder()
+    try:
+        found: dict[str, Any] = json.loads((where / "manifest.json").read_text())
+        return Manifest(
+            folder=where,
+            kernels=tuple(
+                Kernel(**{f: k[f] for f in Kernel.__dataclass_fields__}) for k in found["kernels"]
+            ),
+            files={name: entry["sha256"] for name, entry in found["files"].items()},
+            support=found["support"],
+            compiler=found["compiler"],
+        )
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DeviceUnusable(
+            f"cannot read the kernel manifest in {where}: {error}; reinstall gemmctl, "
+            "or run cubin/build.py"
+        ) from None

@@ -1,0 +1,223 @@
+"""The CPU as a device: walks the tables that a GPU would get, with numpy's float32 BLAS."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from collections import OrderedDict
+from collections.abc import Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import fields
+from pathlib import Path
+from threading import Lock
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gemmctl import blas, data, dtypes, tables
+from gemmctl.cubins import Kernel
+from gemmctl.data import DataSpec
+from gemmctl.device.base import Facts, Session, Setup, Telemetry
+from gemmctl.dtypes import Bits, DType
+from gemmctl.errors import DeviceFailed
+from gemmctl.plan import Plan
+from gemmctl.tables import Tables
+
+Bytes = npt.NDArray[np.uint8]
+
+POISON = 0xFF
+K_BLOCK = 256  # products that BLAS sums; few, for the error to stay small: see reference.py
+KEPT_BYTES = 1 << 30  # of operands converted to float32, per launch
+_FILL_BYTES = 1 << 22  # written by one thread at a time
+_BY_CODE = {dtype.code: dtype for dtype in dtypes.BY_NAME.values()}
+
+
+class CpuDevice:
+    """This machine's cores and memory."""
+
+    def __init__(self) -> None:
+        self.facts = Facts("cpu", _processor(), _memory_bytes())
+
+    @contextmanager
+    def open(self, plan: Plan, data: DataSpec) -> Iterator[Session]:
+        """Allocate the arena, generate the operands, poison D, build the tables.
+
+        Raises DeviceFailed with the bytes needed and free when the arena does not fit.
+        """
+        needed, free = plan.layout.size, _free_bytes()
+        if needed > free:
+            raise DeviceFailed(
+                f"the operands of {plan.problem.name} take {needed / 1e9:.3g} GB and this machine "
+                f"has {free / 1e9:.3g} GB free; run fewer or smaller groups at a time"
+            )
+        arena = np.empty(needed, np.uint8)
+        with ThreadPoolExecutor(blas.THREADS) as pool:
+            _fill(arena, plan, data, pool)
+            yield CpuSession(plan, arena, pool)
+
+    def telemetry(self) -> Telemetry | None:
+        """None: clocks and power are not read on a CPU."""
+        return None
+
+
+class CpuSession:
+    """A plan with its operands in this process's memory."""
+
+    def __init__(self, plan: Plan, arena: Bytes, pool: Executor) -> None:
+        started = perf_counter()
+        self._plan = plan
+        self._arena = arena
+        self._pool = pool
+        base = arena.ctypes.data
+        self._launches = [
+            _Launch(launch.kernel, tables.build(launch, plan, base), arena, base)
+            for launch in plan.launches
+        ]
+        self.setup = Setup(host_s=perf_counter() - started, device_s=None)
+
+    def run(self) -> None:
+        """Run the plan's launches once."""
+        with blas.single_threaded():
+            for launch in self._launches:
+                list(self._pool.map(launch.run, launch.shares()))
+
+    def time(self, count: int, *, cold: bool) -> list[float]:
+        """Seconds of each of ``count`` runs.
+
+        cold: every run converts the operands to float32 anew; the processor's own caches are left
+        as they are.
+        """
+        samples = []
+        for _ in range(count):
+            if cold:
+                for launch in self._launches:
+                    launch.operands.clear()
+            started = perf_counter()
+            self.run()
+            samples.append(perf_counter() - started)
+        return samples
+
+    def poison(self) -> None:
+        """Fill the D region of the arena, fences included, with 0xFF bytes."""
+        self._arena[self._plan.layout.d_begin : self._plan.layout.d_end] = POISON
+
+    def read(self, begin: int, end: int) -> Bytes:
+        """A view of the arena's bytes [begin, end)."""
+        return self._arena[begin:end]
+
+
+class _Launch:
+    """One launch's tables, and how to work through them."""
+
+    def __init__(self, kernel: Kernel, table: Tables, arena: Bytes, base: int) -> None:
+        self.kernel = kernel
+        self.operands = _Operands(arena, base, dtypes.BY_NAME[kernel.operand])
+        self._arena, self._base = arena, base
+        # Python's numbers are several times faster than numpy's one at a time.
+        self._columns = {field.name: getattr(table, field.name).tolist() for field in fields(table)}
+
+    def shares(self) -> list[list[Any]]:
+        """The tile list in parts for threads to take: small tiles many at a time."""
+        tiles = self._columns["tiles"]
+        size = max(1, min(32, len(tiles) // (4 * blas.THREADS)))
+        return [tiles[i : i + size] for i in range(0, len(tiles), size)]
+
+    def run(self, tiles: list[Any]) -> None:
+        """Compute some tiles."""
+        t, output, base = self._columns, dtypes.BY_NAME[self.kernel.output], self._base
+        for g, m0, n0, width, _, alpha, beta, _ in tiles:
+            m, n, k = t["m"][g], t["n"][g], t["k"][g]
+            rows = slice(m0, min(m0 + width, m))
+            cols = slice(n0, min(n0 + self.kernel.columns_per_tile, n))
+            a = self.operands.get(t["ptr_a"][g], m, k, t["ld_a"][g])
+            b = self.operands.get(t["ptr_b"][g], n, k, t["ld_b"][g])
+            with np.errstate(all="ignore"):
+                result = np.zeros((rows.stop - m0, cols.stop - n0), np.float32)
+                for k0 in range(0, k, K_BLOCK):
+                    result += a[rows, k0 : k0 + K_BLOCK] @ b[cols, k0 : k0 + K_BLOCK].T
+                if alpha != 1:
+                    result *= alpha
+                if beta != 0:
+                    type_c = _BY_CODE[t["type_c"][g]]
+                    c = data.matrix(self._arena, t["ptr_c"][g] - base, m, n, t["ld_c"][g], type_c)
+                    result += beta * type_c.to_f32(c[rows, cols])
+                d = data.matrix(self._arena, t["ptr_d"][g] - base, m, n, t["ld_d"][g], output)
+                d[rows, cols] = output.from_float(result)
+
+
+class _Operands:
+    """Matrices as float32, converted when they are first used; the last ones used are kept."""
+
+    def __init__(self, arena: Bytes, base: int, dtype: DType) -> None:
+        self._arena, self._base, self._dtype = arena, base, dtype
+        self._kept: OrderedDict[tuple[int, int, int], npt.NDArray[np.float32]] = OrderedDict()
+        self._kept_bytes = 0
+        self._lock = Lock()
+
+    def get(self, ptr: int, rows: int, cols: int, ld: int) -> npt.NDArray[np.float32]:
+        """The matrix at an address."""
+        key = (ptr, rows, cols)
+        with self._lock:
+            if key not in self._kept:
+                bits = data.matrix(self._arena, ptr - self._base, rows, cols, ld, self._dtype)
+                self._kept[key] = self._dtype.to_f32(bits)
+                self._kept_bytes += self._kept[key].nbytes
+                while self._kept_bytes > KEPT_BYTES and len(self._kept) > 2:
+                    self._kept_bytes -= self._kept.popitem(last=False)[1].nbytes
+            self._kept.move_to_end(key)
+            return self._kept[key]
+
+    def clear(self) -> None:
+        """Forget all of them."""
+        self._kept.clear()
+        self._kept_bytes = 0
+
+
+def _fill(arena: Bytes, plan: Plan, spec: DataSpec, pool: Executor) -> None:
+    """Write every operand by its FILL record, and 0xFF everywhere else."""
+
+    def poison(begin: int) -> None:
+        arena[begin : begin + _FILL_BYTES] = POISON
+
+    def write(part: tuple[Bits, int, range, DType]) -> None:
+        matrix, key, rows, dtype = part
+        matrix[rows.start : rows.stop] = data.block(spec, key, rows, matrix.shape[1], dtype)
+
+    parts = []
+    for ptr, ld, rows, cols, key, code in tables.fills(plan, 0, spec).tolist():
+        matrix = data.matrix(arena, ptr, rows, cols, ld, _BY_CODE[code])
+        step = max(1, _FILL_BYTES // (cols * matrix.itemsize))
+        for first in range(0, rows, step):
+            part = range(first, min(first + step, rows))
+            parts.append((matrix, key, part, _BY_CODE[code]))
+    list(pool.map(poison, range(0, len(arena), _FILL_BYTES)))
+    list(pool.map(write, parts))
+
+
+def _processor() -> str:
+    """The processor's name and its number of cores."""
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        text = ""
+    model = re.search(r"^model name\s*: (.*)$", text, re.MULTILINE)
+    name = model[1] if model else platform.processor() or platform.machine()
+    return f"{name}, {os.cpu_count()} cores"
+
+
+def _memory_bytes() -> int:
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def _free_bytes() -> int:
+    """Memory that can be had without swapping; all of it where the system does not say."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return _memory_bytes()
+    available = (int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
+    return next(available, _memory_bytes())

@@ -1,0 +1,572 @@
+"""A Hopper GPU through the CUDA driver: the only module that imports cuda.
+
+Everything the driver can say turns into a sentence here: what keeps a GPU from being used into
+DeviceUnusable, what goes wrong while it runs into DeviceFailed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, fields
+from time import monotonic, sleep
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from cuda.bindings import driver
+
+from gemmctl import cubins, dtypes, tables
+from gemmctl.data import DataSpec
+from gemmctl.device.base import Facts, Setup, Telemetry
+from gemmctl.errors import DeviceFailed, DeviceHung, DeviceUnusable
+from gemmctl.plan import K_TILE, TILE, Launch, Machine, Plan
+from gemmctl.roofline import H200, Roofline
+from gemmctl.tables import Tables
+
+MIN_DRIVER = 13000  # CUDA 13.0: what cubins of nvcc 13.0 need
+TIME_LIMIT_S = 60.0  # for whatever is queued at one time; far above any honest batch
+FLUSH_BYTES = 256 << 20  # four times the L2, which may hold a line twice, once in each half
+MAP_BYTES = 128  # of a tensor map, which has to lie on a multiple of it
+MAP_THREADS = 96  # support.cu: one thread per map, three maps per group
+STAGING_BYTES = 8192  # epilogue.cuh: one buffer, 64 columns wide
+WARM_RUNS = 20  # back to back in one sample of a warm run
+GROUP_ARRAYS = [field.name for field in fields(Tables) if field.name != "tiles"]
+
+
+class _Groups(ctypes.Structure):
+    """tile.cuh: Groups. The arrays of Tables in the same order."""
+
+    _fields_ = [(name, ctypes.c_uint64) for name in GROUP_ARRAYS]
+
+
+class _Params(ctypes.Structure):
+    """gemm.cuh: Params."""
+
+    _fields_ = [
+        ("tiles", ctypes.c_uint64),
+        ("tile_count", ctypes.c_uint32),
+        ("ahead", ctypes.c_uint32),
+        ("counter", ctypes.c_uint64),
+        ("maps", ctypes.c_uint64),
+        ("groups", _Groups),
+    ]
+
+
+class CudaDevice:
+    """One GPU of compute capability 9.0.
+
+    Raises DeviceUnusable if there is no driver, an old one, no such GPU, or one of another kind.
+    """
+
+    def __init__(self, ordinal: int = 0, *, time_limit_s: float = TIME_LIMIT_S) -> None:
+        count = device_count()
+        if ordinal >= count:
+            raise DeviceUnusable(
+                f"there is no cuda:{ordinal}: this machine has {count} CUDA "
+                f"device{'s' if count != 1 else ''}, numbered from 0"
+            )
+        self.time_limit_s = time_limit_s
+        self._device = _call(driver.cuDeviceGet, ordinal)
+        name = _call(driver.cuDeviceGetName, 256, self._device).split(b"\0")[0].decode()
+        capability = tuple(
+            self._attribute(f"COMPUTE_CAPABILITY_{part}") for part in ("MAJOR", "MINOR")
+        )
+        if capability != (9, 0):
+            raise DeviceUnusable(
+                f"cuda:{ordinal} is a {name} of compute capability {capability[0]}."
+                f"{capability[1]}: the kernels are sm_90a code and run on 9.0 (H100, H200) only"
+            )
+        self._manifest = cubins.manifest()
+        self._context = _call(driver.cuDevicePrimaryCtxRetain, self._device)
+        _call(driver.cuCtxSetCurrent, self._context)
+        self._stream = _call(driver.cuStreamCreate, 1)  # 1: does not wait for the default stream
+        self._modules: dict[str, Any] = {}
+        self._flush_buffer = 0
+        self._nvml = _Nvml(_call(driver.cuDeviceGetPCIBusId, 32, self._device))
+        self.machine = Machine(sm_count=self._attribute("MULTIPROCESSOR_COUNT"))
+        self.facts = Facts(
+            kind="cuda",
+            name=name,
+            memory_bytes=_call(driver.cuDeviceTotalMem, self._device),
+            driver=self._nvml.driver_version(),
+            sm_count=self.machine.sm_count,
+            roofline=self._roofline(name),
+        )
+
+    def _attribute(self, name: str) -> int:
+        which = getattr(driver.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
+        return int(_call(driver.cuDeviceGetAttribute, which, self._device))
+
+    def _roofline(self, name: str) -> Roofline:
+        """The H200's measured ceilings; for another Hopper GPU what its clocks allow."""
+        if "H200" in name:
+            return H200
+        clock_hz = self._attribute("CLOCK_RATE") * 1e3
+        flop_per_s = self.machine.sm_count * 4096 * clock_hz  # dense 16-bit FLOP per cycle and SM
+        memory_hz = self._attribute("MEMORY_CLOCK_RATE") * 1e3
+        bytes_per_s = 2 * memory_hz * self._attribute("GLOBAL_MEMORY_BUS_WIDTH") / 8
+        label = (
+            f"{name} at full clock: {flop_per_s / 1e12:.0f} TFLOP/s, {bytes_per_s / 1e9:.0f} GB/s"
+        )
+        return Roofline(label, flop_per_s, bytes_per_s)
+
+    def telemetry(self) -> Telemetry | None:
+        """Clocks and power now; None where they cannot be read."""
+        return self._nvml.read()
+
+    @contextmanager
+    def open(self, plan: Plan, data: DataSpec) -> Iterator[CudaSession]:
+        """Allocate the arena, generate the operands, poison D, build the tables and tensor maps.
+
+        Raises DeviceFailed with the bytes needed and free when the arena does not fit.
+        """
+        with _cleanup() as cleanup:
+            yield CudaSession(self, plan, data, cleanup)
+
+    # What sessions need of the device.
+
+    def function(self, file: str, symbol: str, shared_bytes: int = 0) -> Any:
+        """A kernel, its cubin loaded at the first call."""
+        if file not in self._modules:
+            code = self._manifest.load(file)
+            try:
+                self._modules[file] = _call(driver.cuModuleLoadData, code)
+            except DeviceFailed as error:
+                raise DeviceUnusable(
+                    f"the driver refuses the kernel file {file}: {error}"
+                ) from None
+        found = _call(driver.cuModuleGetFunction, self._modules[file], symbol.encode())
+        if shared_bytes:
+            limit = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            _call(driver.cuFuncSetAttribute, found, limit, shared_bytes)
+        return found
+
+    def support(self, symbol: str) -> Any:
+        """A kernel of the support file."""
+        return self.function(self._manifest.support, symbol)
+
+    def launch(
+        self,
+        function: Any,
+        grid: tuple[int, int],
+        threads: int,
+        arguments: Sequence[Any],
+        *,
+        shared_bytes: int = 0,
+        cluster: int = 1,
+    ) -> None:
+        """Queue a kernel; ``arguments`` are ctypes objects."""
+        config = driver.CUlaunchConfig()
+        config.gridDimX, config.gridDimY, config.gridDimZ = *grid, 1
+        config.blockDimX, config.blockDimY, config.blockDimZ = threads, 1, 1
+        config.sharedMemBytes = shared_bytes
+        config.hStream = self._stream
+        if cluster > 1:
+            attribute = driver.CUlaunchAttribute()
+            attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+            attribute.value.clusterDim.x = cluster
+            attribute.value.clusterDim.y = attribute.value.clusterDim.z = 1
+            config.attrs, config.numAttrs = [attribute], 1
+        pointers = (ctypes.c_void_p * len(arguments))(*(ctypes.addressof(a) for a in arguments))
+        _call(driver.cuLaunchKernelEx, config, function, ctypes.addressof(pointers), 0)
+
+    def allocate(self, nbytes: int, cleanup: ExitStack) -> int:
+        """Device memory, freed by ``cleanup``.
+
+        Raises DeviceFailed with the bytes needed and free if there is not enough.
+        """
+        free, _ = _call(driver.cuMemGetInfo)
+        if nbytes > free:
+            raise DeviceFailed(
+                f"the operands need {nbytes / 1e9:.2f} GB of GPU memory and {free / 1e9:.2f} GB "
+                "are free; run fewer or smaller groups, or free memory on the GPU"
+            )
+        address = int(_call(driver.cuMemAlloc, max(nbytes, 1)))
+        cleanup.callback(driver.cuMemFree, address)
+        return address
+
+    def pinned(self, nbytes: int, cleanup: ExitStack) -> npt.NDArray[np.uint8]:
+        """Host memory that the GPU reads without a detour, freed by ``cleanup``."""
+        address = int(_call(driver.cuMemAllocHost, nbytes))
+        cleanup.callback(driver.cuMemFreeHost, address)
+        return np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address))
+
+    def upload(self, to: int, array: npt.NDArray[Any]) -> None:
+        """Queue a copy of a contiguous array, which has to live until it is done."""
+        _call(driver.cuMemcpyHtoDAsync, to, array.ctypes.data, array.nbytes, self._stream)
+
+    def fill_bytes(self, at: int, nbytes: int, byte: int) -> None:
+        """Queue setting bytes to one value."""
+        if nbytes:
+            _call(driver.cuMemsetD8Async, at, byte, nbytes, self._stream)
+
+    def download(self, at: int, nbytes: int) -> npt.NDArray[np.uint8]:
+        """Bytes of device memory, once everything queued is done."""
+        out = np.empty(nbytes, np.uint8)
+        if nbytes:
+            self.wait()
+            _call(driver.cuMemcpyDtoH, out.ctypes.data, at, nbytes)
+        return out
+
+    def flush_l2(self) -> None:
+        """Queue a read of FLUSH_BYTES, after which nothing older is left in the L2."""
+        if not self._flush_buffer:
+            self._flush_buffer = self.allocate(FLUSH_BYTES + 16, ExitStack())
+            self.fill_bytes(self._flush_buffer, FLUSH_BYTES + 16, 0x5A)
+        words = [
+            ctypes.c_uint64(self._flush_buffer),
+            ctypes.c_uint64(FLUSH_BYTES // 16),
+            ctypes.c_uint64(self._flush_buffer + FLUSH_BYTES),
+        ]
+        self.launch(self.support("flush"), (2 * self.machine.sm_count, 1), 1024, words)
+
+    def event(self, cleanup: ExitStack) -> Any:
+        """A new event, freed by ``cleanup``."""
+        made = _call(driver.cuEventCreate, 0)
+        cleanup.callback(driver.cuEventDestroy, made)
+        return made
+
+    def record(self, event: Any) -> None:
+        """Queue taking the time."""
+        _call(driver.cuEventRecord, event, self._stream)
+
+    def wait(self) -> None:
+        """Wait for everything queued.
+
+        Raises DeviceFailed if a kernel failed, DeviceHung if the time limit passes.
+        """
+        deadline = monotonic() + self.time_limit_s
+        pause = 0.0
+        while True:
+            (result,) = driver.cuStreamQuery(self._stream)
+            if result != driver.CUresult.CUDA_ERROR_NOT_READY:
+                _check(result, "the kernel failed")
+                return
+            if monotonic() > deadline:
+                raise DeviceHung(
+                    f"a kernel did not finish within {self.time_limit_s:g} s and was given up; "
+                    "the GPU is free again once this process has ended"
+                )
+            sleep(pause)
+            pause = min(pause + 1e-5, 1e-3)
+
+    def capture(self, queue: Callable[[], None], cleanup: ExitStack) -> Any:
+        """A graph of what ``queue`` queues, ready to launch; freed by ``cleanup``."""
+        relaxed = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+        _call(driver.cuStreamBeginCapture, self._stream, relaxed)
+        queue()
+        graph = _call(driver.cuStreamEndCapture, self._stream)
+        ready = _call(driver.cuGraphInstantiate, graph, 0)
+        driver.cuGraphDestroy(graph)
+        cleanup.callback(driver.cuGraphExecDestroy, ready)
+        return ready
+
+    def launch_graph(self, graph: Any) -> None:
+        """Queue a captured graph."""
+        _call(driver.cuGraphLaunch, graph, self._stream)
+
+
+@dataclass(frozen=True)
+class _Ready:
+    """One launch whose tables are on the device."""
+
+    launch: Launch
+    function: Any
+    params: _Params
+    maps: int  # address of the tensor maps, three for each group
+
+
+class CudaSession:
+    """One plan with its operands in place on a GPU. Made by CudaDevice.open."""
+
+    def __init__(self, device: CudaDevice, plan: Plan, data: DataSpec, cleanup: ExitStack) -> None:
+        self._device, self._plan, self._cleanup = device, plan, cleanup
+        self.base = device.allocate(plan.layout.size, cleanup)
+        device.fill_bytes(self.base, plan.layout.size, 0xFF)
+        self._generate(data)
+        device.wait()
+        kernels = [
+            device.function(k.file, k.symbol, k.shared_bytes)
+            for k in (launch.kernel for launch in plan.launches)
+        ]
+        build_maps = device.support("build_maps")
+        begun, ended = device.event(cleanup), device.event(cleanup)
+        started = monotonic()
+        self.ready = self._upload(kernels)
+        arguments = [self._map_arguments(ready) for ready in self.ready]
+        device.record(begun)
+        for ready, told in zip(self.ready, arguments, strict=True):
+            ctas = -(-3 * len(ready.launch.groups) // MAP_THREADS)
+            device.launch(build_maps, (ctas, 1), MAP_THREADS, told)
+        device.record(ended)
+        device.wait()
+        self.setup = Setup(monotonic() - started, _elapsed_s(begun, ended))
+
+    def run(self) -> None:
+        """Run the plan's launches once and wait for them."""
+        self._queue()
+        self._device.wait()
+
+    def poison(self) -> None:
+        """Fill the D region of the arena, fences included, with 0xFF bytes."""
+        layout = self._plan.layout
+        self._device.fill_bytes(self.base + layout.d_begin, layout.d_end - layout.d_begin, 0xFF)
+
+    def read(self, begin: int, end: int) -> npt.NDArray[np.uint8]:
+        """The arena's bytes [begin, end)."""
+        return self._device.download(self.base + begin, end - begin)
+
+    def time(self, count: int, *, cold: bool) -> list[float]:
+        """Seconds of each of ``count`` runs, between GPU timestamps.
+
+        Cold: a flush is queued before every run, so the GPU never waits for the host in between.
+        Warm: every sample is one graph of WARM_RUNS runs back to back, divided by their number.
+        """
+        device = self._device
+        with _cleanup() as cleanup:
+            graph = None if cold else device.capture(self._queue_many, cleanup)
+            pairs = [(device.event(cleanup), device.event(cleanup)) for _ in range(count)]
+            for begun, ended in pairs:
+                if cold:
+                    device.flush_l2()
+                device.record(begun)
+                if cold:
+                    self._queue()
+                else:
+                    device.launch_graph(graph)
+                device.record(ended)
+            device.wait()
+            runs = 1 if cold else WARM_RUNS
+            return [_elapsed_s(*pair) / runs for pair in pairs]
+
+    def _queue(self) -> None:
+        for ready in self.ready:
+            kernel = ready.launch.kernel
+            self._device.launch(
+                ready.function,
+                (ready.launch.clusters * kernel.cluster, 1),
+                kernel.threads,
+                [ready.params],
+                shared_bytes=kernel.shared_bytes,
+                cluster=kernel.cluster,
+            )
+
+    def _queue_many(self) -> None:
+        for _ in range(WARM_RUNS):
+            self._queue()
+
+    def _generate(self, data: DataSpec) -> None:
+        """Queue the generation of all operands, and keep the host array alive until it is done."""
+        device = self._device
+        fills = tables.fills(self._plan, self.base, data)
+        if not len(fills):
+            return
+        with _cleanup() as cleanup:
+            at = device.allocate(fills.nbytes, cleanup)
+            device.upload(at, fills)
+            rows = int(fills["rows"].max())
+            device.launch(
+                device.support("fill"),
+                (min(rows, 4096), min(len(fills), 4096)),
+                256,
+                [
+                    ctypes.c_uint64(at),
+                    ctypes.c_uint32(len(fills)),
+                    ctypes.c_uint32(data.kind == "int"),
+                ],
+            )
+            device.wait()
+
+    def _upload(self, kernels: list[Any]) -> list[_Ready]:
+        """Copy all tables to the device in one piece; room for counters and maps lies behind."""
+        device, plan = self._device, self._plan
+        end = np.zeros(1, TILE)  # width 0 ends a tile list
+        parts: list[npt.NDArray[Any]] = []
+        for launch in plan.launches:
+            table = tables.build(launch, plan, self.base)
+            parts += [getattr(table, name) for name in GROUP_ARRAYS]
+            parts += [np.concatenate([table.tiles, end]), np.zeros(1, np.uint32)]
+        sizes = [-(-part.nbytes // MAP_BYTES) * MAP_BYTES for part in parts]
+        offsets = np.cumsum([0, *sizes])
+        uploaded = int(offsets[-1])
+        groups = [len(launch.groups) for launch in plan.launches]
+        block = device.allocate(uploaded + 3 * MAP_BYTES * sum(groups), self._cleanup)
+        host = device.pinned(max(uploaded, 1), self._cleanup)
+        for part, offset in zip(parts, offsets, strict=False):
+            host[offset : offset + part.nbytes] = part.view(np.uint8)
+        if uploaded:
+            device.upload(block, host)
+        at = iter(int(block + offset) for offset in offsets)
+        maps = block + uploaded
+        ready = []
+        for launch, function, count in zip(plan.launches, kernels, groups, strict=True):
+            arrays = _Groups(*(next(at) for _ in GROUP_ARRAYS))
+            tiles, counter = next(at), next(at)
+            params = _Params(tiles, len(launch.tiles), launch.ahead, counter, maps, arrays)
+            ready.append(_Ready(launch, function, params, maps))
+            maps += 3 * MAP_BYTES * count
+        return ready
+
+    def _map_arguments(self, ready: _Ready) -> list[Any]:
+        """What the kernel build_maps is told: templates of the three maps, groups, geometry."""
+        kernel, count = ready.launch.kernel, len(ready.launch.groups)
+        operand, output = dtypes.BY_NAME[kernel.operand], dtypes.BY_NAME[kernel.output]
+        templates = b"".join(
+            encode_map(dtype, self.base, (64, 64), 256, box).tobytes()
+            for dtype, box in (
+                (kernel.operand, (K_TILE, 8)),  # rows of A's and D's boxes are put in per group
+                (kernel.operand, (K_TILE, kernel.rows)),
+                (kernel.output, (128 // output.size, 8)),
+            )
+        )
+        return [
+            (ctypes.c_uint8 * len(templates)).from_buffer_copy(templates),
+            ready.params.groups,
+            ctypes.c_uint32(count),
+            ctypes.c_uint64(ready.maps),
+            ctypes.c_uint32(kernel.cluster),
+            ctypes.c_uint32(STAGING_BYTES // (64 * output.size)),
+            ctypes.c_uint32(operand.size),
+            ctypes.c_uint32(output.size),
+        ]
+
+
+def encode_map(
+    dtype: str, address: int, extents: tuple[int, int], row_bytes: int, box: tuple[int, int]
+) -> npt.NDArray[np.uint8]:
+    """A tensor map of a matrix, by the driver: 128 bytes, extents and box innermost first.
+
+    Called through the driver's entry point: the Python wrapper hands over unaligned memory.
+    """
+    _, entry, *_ = driver.cuGetProcAddress(b"cuTensorMapEncodeTiled", 12000, 0)
+    encode = ctypes.CFUNCTYPE(
+        ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32, ctypes.c_void_p,
+        *[ctypes.c_void_p] * 4, *[ctypes.c_int] * 4,
+    )(int(entry))  # fmt: skip
+    room = np.zeros(2 * MAP_BYTES, np.uint8)
+    skip = -room.ctypes.data % MAP_BYTES
+    made = room[skip : skip + MAP_BYTES]
+    swizzle_128, l2_256, zeros = 3, 3, 0  # CUtensorMapSwizzle, L2promotion, FloatOOBfill
+    result = encode(
+        made.ctypes.data,
+        dtypes.BY_NAME[dtype].tensormap_code,
+        2,
+        address,
+        (ctypes.c_uint64 * 2)(*extents),
+        (ctypes.c_uint64 * 1)(row_bytes),
+        (ctypes.c_uint32 * 2)(*box),
+        (ctypes.c_uint32 * 2)(1, 1),
+        0,
+        swizzle_128,
+        l2_256,
+        zeros,
+    )
+    _check(driver.CUresult(result), "the driver refuses a tensor map")
+    return made
+
+
+class _Nvml:
+    """Clocks, power and driver version, where the machine's NVML gives them."""
+
+    def __init__(self, bus_id: bytes) -> None:
+        self._handle: int | None = None
+        with suppress(Exception):  # NVML may be missing: nothing depends on it
+            from cuda.bindings import nvml
+
+            nvml.init_v2()
+            self._module = nvml
+            name = bus_id.split(b"\0")[0].decode()
+            self._handle = nvml.device_get_handle_by_pci_bus_id_v2(name)
+
+    def driver_version(self) -> str:
+        version = _call(driver.cuDriverGetVersion)
+        cuda = f"CUDA {version // 1000}.{version % 1000 // 10}"
+        if self._handle is None:
+            return cuda
+        return f"{self._module.system_get_driver_version()} ({cuda})"
+
+    def read(self) -> Telemetry | None:
+        if self._handle is None:
+            return None
+        try:
+            nvml = self._module
+            active = nvml.device_get_current_clocks_event_reasons(self._handle)
+            return Telemetry(
+                sm_hz=nvml.device_get_clock_info(self._handle, nvml.ClockType.CLOCK_SM) * 1e6,
+                power_w=nvml.device_get_power_usage(self._handle) / 1e3,
+                throttle=tuple(reason for bit, reason in _THROTTLE.items() if active & bit),
+            )
+        except nvml.NvmlError:
+            return None
+
+
+# NVML, "clocks event reasons": what holds the clock below its maximum.
+_THROTTLE = {
+    0x4: "power cap",
+    0x8: "hardware slowdown",
+    0x20: "thermal",
+    0x40: "hardware thermal",
+    0x80: "power brake",
+}
+
+
+@contextmanager
+def _cleanup() -> Iterator[ExitStack]:
+    """An ExitStack that frees nothing once a kernel hangs: the driver would wait for it."""
+    with ExitStack() as stack:
+        try:
+            yield stack
+        except DeviceHung:
+            stack.pop_all()
+            raise
+
+
+def device_count() -> int:
+    """How many CUDA devices the driver sees.
+
+    Raises DeviceUnusable with the reason if there is no driver, an old one, or no GPU.
+    """
+    try:
+        (result,) = driver.cuInit(0)
+    except RuntimeError:  # cuda.pathfinder's DynamicLibNotFoundError is one
+        raise DeviceUnusable(
+            "no NVIDIA driver: libcuda.so.1 was not found; install driver branch 580 or newer, "
+            "or use --device cpu"
+        ) from None
+    version = _call(driver.cuDriverGetVersion)
+    if version and version < MIN_DRIVER:
+        raise DeviceUnusable(
+            f"the NVIDIA driver supports CUDA {version // 1000}.{version % 1000 // 10}; the "
+            "kernels need CUDA 13.0: driver branch 580 or newer"
+        )
+    if result == driver.CUresult.CUDA_ERROR_NO_DEVICE:
+        raise DeviceUnusable("the NVIDIA driver sees no GPU; use --device cpu, or check nvidia-smi")
+    if result != driver.CUresult.CUDA_SUCCESS:
+        raise DeviceUnusable(f"the NVIDIA driver does not start: {_reason(result)}")
+    return int(_call(driver.cuDeviceGetCount))
+
+
+def _call(function: Callable[..., Any], *arguments: Any) -> Any:
+    """A driver function's results without the status: nothing, one, or a tuple.
+
+    Raises DeviceFailed with the driver's reason.
+    """
+    result, *values = function(*arguments)
+    _check(result, f"{function.__name__} failed")
+    return values[0] if len(values) == 1 else tuple(values)
+
+
+def _check(result: Any, what: str) -> None:
+    if result != driver.CUresult.CUDA_SUCCESS:
+        raise DeviceFailed(f"{what}: {_reason(result)}")
+
+
+def _reason(result: Any) -> str:
+    _, text = driver.cuGetErrorString(result)
+    return f"{text.decode()} ({driver.CUresult(result).name})" if text else str(result)
+
+
+def _elapsed_s(begun: Any, ended: Any) -> float:
+    return float(_call(driver.cuEventElapsedTime, begun, ended)) / 1e3

@@ -1,0 +1,470 @@
+"""What each command reports: a row for people and a record in base units for programs."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, fields
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from gemmctl import __version__
+from gemmctl.formats import Record, Report
+from gemmctl.saved import FORMAT
+
+if TYPE_CHECKING:
+    from gemmctl.bench import Result, Settings
+    from gemmctl.compare import Comparison, Difference
+    from gemmctl.cubins import Manifest
+    from gemmctl.data import DataSpec
+    from gemmctl.device.base import Facts, Telemetry
+    from gemmctl.plan import Plan
+    from gemmctl.reference import Verdict
+    from gemmctl.roofline import Roofline
+
+MAX_DETAILS = 10  # bad groups spelled out per problem in a table; json has them all
+NOISY = 0.05  # relative spread that makes a median doubtful
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A problem's verdicts on one kind of data."""
+
+    plan: Plan
+    data: DataSpec
+    verdicts: Sequence[Verdict]
+
+    @property
+    def bad(self) -> list[Verdict]:
+        """The verdicts of the groups that are wrong."""
+        return [verdict for verdict in self.verdicts if not verdict.ok]
+
+    @property
+    def worst(self) -> float:
+        """The largest ratio of error to allowance; above 1 is wrong."""
+        return max((verdict.worst for verdict in self.verdicts), default=0.0)
+
+    @property
+    def folder(self) -> str:
+        """A file name of its own, for what is kept of the first wrong group."""
+        name = re.sub(r"[^\w.-]", "_", self.plan.problem.name)
+        return f"{name}-group{self.bad[0].group}-{self.data.kind}"
+
+    @property
+    def methods(self) -> dict[str, int]:
+        """How many groups each method judged."""
+        return dict(Counter(verdict.method for verdict in self.verdicts))
+
+
+@dataclass(frozen=True)
+class Column(Generic[T]):
+    """A column of a table: its title, and its cell for one item."""
+
+    title: str
+    cell: Callable[[T], str]
+    left: bool = False
+    verbose: bool = False  # only with -v
+
+
+def _tabled(
+    columns: Sequence[Column[T]], items: Sequence[T], verbose: bool
+) -> tuple[list[str], list[list[str]], list[bool]]:
+    """Titles, rows and alignment of the columns that are shown."""
+    shown = [column for column in columns if verbose or not column.verbose]
+    return (
+        [column.title for column in shown],
+        [[column.cell(item) for column in shown] for item in items],
+        [column.left for column in shown],
+    )
+
+
+def number(value: float | None, scale: float = 1.0, digits: int = 4) -> str:
+    """A value over ``scale`` with that many significant digits, never fewer before the point."""
+    if value is None:
+        return "-"
+    scaled = value / scale
+    if not scaled or not math.isfinite(scaled):
+        return str(scaled if scaled else 0)
+    return f"{scaled:.{max(0, digits - 1 - math.floor(math.log10(abs(scaled))))}f}"
+
+
+def _word(text: str) -> str:
+    """Text as one cell that programs which split at blanks see as one, too."""
+    return text.replace(" ", "-")
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{100 * value:.1f}"
+
+
+def _plan_columns() -> tuple[Column[Plan], ...]:
+    """What every table says of a problem."""
+    return (
+        Column("problem", lambda p: p.problem.name, left=True),
+        Column("groups", lambda p: str(len(p.problem.groups))),
+        Column("dtype", lambda p: p.dtype, left=True),
+        Column("MxNxK", lambda p: p.shape, left=True),
+        Column("GFLOP", lambda p: number(p.flops, 1e9)),
+        Column("MB", lambda p: number(p.bytes, 1e6)),
+    )
+
+
+def run_head(facts: Facts, settings: Settings, cubins: Manifest) -> Record:
+    """What is true of a whole run: format, device, cubins, settings."""
+    return {
+        **_head("run", cubins),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "device": asdict(facts),
+        "settings": asdict(settings),
+    }
+
+
+def run_record(result: Result) -> Record:
+    """One problem's times, in base units, with every sample."""
+    return {
+        **plan_record(result.plan),
+        "median_s": result.median_s,
+        "min_s": min(result.samples),
+        "p5_s": result.percentile_s(5),
+        "p95_s": result.percentile_s(95),
+        "spread": result.spread,
+        "flop_per_s": result.flop_per_s,
+        "bytes_per_s": result.bytes_per_s,
+        "bound_s": result.bound_s,
+        "bound_fraction": result.bound_fraction,
+        "setup_host_s": result.setup.host_s,
+        "setup_device_s": result.setup.device_s,
+        "telemetry": [asdict(reading) for reading in result.telemetry],
+        "samples_s": list(result.samples),
+    }
+
+
+def run(
+    head: Record,
+    results: Sequence[Result],
+    facts: Facts,
+    settings: Settings,
+    *,
+    verbose: bool = False,
+) -> Report:
+    """The throughput table."""
+    on_cpu = "cpu:" if facts.kind == "cpu" else ""
+
+    def about_plan(column: Column[Plan]) -> Column[Result]:
+        return Column(column.title, lambda r: column.cell(r.plan), column.left)
+
+    def setup_us(result: Result) -> str:
+        device_s = result.setup.device_s
+        gpu = "" if device_s is None else f"+{number(device_s, 1e-6)}"
+        return number(result.setup.host_s, 1e-6) + gpu
+
+    def telemetry(value: Callable[[Telemetry], float], scale: float) -> Callable[[Result], str]:
+        return lambda r: number(_middle(value(reading) for reading in r.telemetry), scale)
+
+    columns: tuple[Column[Result], ...] = (
+        *map(about_plan, _plan_columns()),
+        Column("kernel", lambda r: on_cpu + r.plan.kernel, left=True),
+        Column(f"time us ({settings.cache})", lambda r: number(r.median_s, 1e-6)),
+        Column("TFLOP/s", lambda r: number(r.flop_per_s, 1e12)),
+        Column("GB/s", lambda r: number(r.bytes_per_s, 1e9)),
+        Column("% of bound", lambda r: _percent(r.bound_fraction)),
+        Column("spread %", lambda r: _percent(r.spread)),
+        Column("set-up us", setup_us),
+        Column("samples", lambda r: str(len(r.samples)), verbose=True),
+        Column("min us", lambda r: number(min(r.samples), 1e-6), verbose=True),
+        Column("p5 us", lambda r: number(r.percentile_s(5), 1e-6), verbose=True),
+        Column("p95 us", lambda r: number(r.percentile_s(95), 1e-6), verbose=True),
+        Column("tiles", lambda r: str(r.plan.tiles), verbose=True),
+        Column("waves", lambda r: number(r.plan.waves, digits=3), verbose=True),
+        Column("tile eff. %", lambda r: _percent(r.plan.tile_efficiency), verbose=True),
+        Column("SM MHz", telemetry(lambda t: t.sm_hz, 1e6), verbose=True),
+        Column("power W", telemetry(lambda t: t.power_w, 1), verbose=True),
+        Column("throttle", _throttle, left=True, verbose=True),
+    )
+    titles, rows, left = _tabled(columns, results, verbose)
+    return Report(
+        head=head,
+        items="problems",
+        records=[run_record(result) for result in results],
+        titles=titles,
+        rows=rows,
+        left=left,
+        notes=[
+            f"{facts.name}{f', driver {facts.driver}' if facts.driver else ''}; "
+            f"{settings.cache} cache, {settings.data.kind} data, seed {settings.data.seed}; "
+            "set-up us is host"
+            + ("" if facts.kind == "cpu" else " + GPU")
+            + " time, not part of the time measured",
+            *_bound_note(facts.roofline),
+        ],
+    )
+
+
+def noisy(results: Iterable[Result]) -> list[str]:
+    """Advice on problems whose spread stayed above NOISY."""
+    return [
+        f"{r.plan.problem.name}: samples spread by {_percent(r.spread)}%; "
+        "raise --max-time and --runs, or quiet the machine"
+        for r in results
+        if (r.spread or 0) > NOISY
+    ]
+
+
+def check_record(checked: Checked) -> Record:
+    """One problem's verdicts on one kind of data."""
+    return {
+        "name": checked.plan.problem.name,
+        "data": asdict(checked.data),
+        "group_count": len(checked.verdicts),
+        "bad_groups": len(checked.bad),
+        "ok": not checked.bad,
+        "worst": checked.worst,
+        "methods": checked.methods,
+        "verdicts": [asdict(verdict) for verdict in checked.verdicts],
+    }
+
+
+def verify_head(facts: Facts, cubins: Manifest) -> Record:
+    """What is true of a whole check."""
+    return {**_head("verify", cubins), "device": asdict(facts)}
+
+
+def verify(
+    head: Record, checks: Sequence[Checked], facts: Facts, *, verbose: bool = False
+) -> Report:
+    """A row per problem and kind of data (with ``verbose`` per group), and each wrong group."""
+    on_cpu = "cpu:" if facts.kind == "cpu" else ""
+    if verbose:
+        per_group: tuple[Column[tuple[Checked, Verdict]], ...] = (
+            Column("problem", lambda cv: cv[0].plan.problem.name, left=True),
+            Column("data", lambda cv: cv[0].data.kind, left=True),
+            Column("kernel", lambda cv: on_cpu + cv[0].plan.kernel, left=True),
+            Column("group", lambda cv: str(cv[1].group)),
+            Column("MxNxK", lambda cv: _shape(cv[0], cv[1].group), left=True),
+            Column("method", lambda cv: _word(cv[1].method), left=True),
+            Column("worst", lambda cv: number(cv[1].worst, digits=3)),
+            Column("bad", lambda cv: str(cv[1].bad)),
+            Column("verdict", lambda cv: "ok" if cv[1].ok else "BAD", left=True),
+        )
+        pairs = [(checked, verdict) for checked in checks for verdict in checked.verdicts]
+        titles, rows, left = _tabled(per_group, pairs, verbose)
+    else:
+        per_problem: tuple[Column[Checked], ...] = (
+            Column("problem", lambda c: c.plan.problem.name, left=True),
+            Column("data", lambda c: c.data.kind, left=True),
+            Column("kernel", lambda c: on_cpu + c.plan.kernel, left=True),
+            Column("groups", lambda c: str(len(c.verdicts))),
+            Column("good", lambda c: str(len(c.verdicts) - len(c.bad))),
+            Column("bad", lambda c: str(len(c.bad))),
+            Column("method", lambda c: ",".join(map(_word, c.methods)), left=True),
+            Column("worst", lambda c: number(c.worst, digits=3)),
+            Column("verdict", lambda c: "BAD" if c.bad else "ok", left=True),
+        )
+        titles, rows, left = _tabled(per_problem, checks, verbose)
+    return Report(
+        head=head,
+        items="checks",
+        records=[check_record(checked) for checked in checks],
+        titles=titles,
+        rows=rows,
+        left=left,
+        details=[text for checked in checks for text in _wrong(checked)],
+        notes=[
+            f"{facts.name}: worst is the largest error over what the arithmetic allows; "
+            "above 1 is wrong"
+        ],
+    )
+
+
+def plan_record(plan: Plan) -> Record:
+    """What would run, in base units."""
+    return {
+        "name": plan.problem.name,
+        "groups": [
+            {
+                **{f.name: getattr(group, f.name) for f in fields(group) if f.name != "marks"},
+                "count": len(list(equal)),
+            }
+            for group, equal in itertools.groupby(plan.problem.groups)
+        ],
+        "group_count": len(plan.problem.groups),
+        "dtype": plan.dtype,
+        "shape": plan.shape,
+        "flop": plan.flops,
+        "bytes": plan.bytes,
+        "arena_bytes": plan.layout.size,
+        "kernel": plan.kernel,
+        "launches": len(plan.launches),
+        "tiles": plan.tiles,
+        "waves": plan.waves,
+        "tile_efficiency": plan.tile_efficiency,
+    }
+
+
+def plan(
+    plans: Sequence[Plan], roofline: Roofline, cubins: Manifest, *, verbose: bool = False
+) -> Report:
+    """What would run, and the time that no kernel can beat."""
+
+    def bound_s(plan: Plan) -> float:
+        return roofline.bound_s(plan.flops, plan.bytes)
+
+    columns: tuple[Column[Plan], ...] = (
+        *_plan_columns(),
+        Column("kernel", lambda p: p.kernel, left=True),
+        Column("launches", lambda p: str(len(p.launches))),
+        Column("tiles", lambda p: str(p.tiles)),
+        Column("waves", lambda p: number(p.waves, digits=3)),
+        Column("padding %", lambda p: _percent(1 - p.tile_efficiency)),
+        Column("bound us", lambda p: number(bound_s(p), 1e-6)),
+        Column("arena MB", lambda p: number(p.layout.size, 1e6), verbose=True),
+        Column("tile widths", _widths, left=True, verbose=True),
+    )
+    titles, rows, left = _tabled(columns, plans, verbose)
+    return Report(
+        head={**_head("plan", cubins), "roofline": asdict(roofline)},
+        items="problems",
+        records=[{**plan_record(plan), "bound_s": bound_s(plan)} for plan in plans],
+        titles=titles,
+        rows=rows,
+        left=left,
+        notes=_bound_note(roofline),
+    )
+
+
+def compare(comparison: Comparison) -> Report:
+    """Two runs side by side."""
+    columns: tuple[Column[Difference], ...] = (
+        Column("problem", lambda d: d.name, left=True),
+        Column("old us", lambda d: number(d.old_s, 1e-6)),
+        Column("new us", lambda d: number(d.new_s, 1e-6)),
+        Column("new/old", lambda d: f"{d.ratio:.3f}"),
+        Column("95% interval", _interval),
+        Column("verdict", lambda d: d.verdict, left=True),
+    )
+    titles, rows, left = _tabled(columns, comparison.differences, verbose=False)
+    heads = {"old": comparison.old.head, "new": comparison.new.head}
+    return Report(
+        head={"format": FORMAT, "command": "compare", "gemmctl": __version__, **heads},
+        items="problems",
+        records=[
+            {**asdict(d), "ratio": d.ratio, "verdict": d.verdict} for d in comparison.differences
+        ],
+        titles=titles,
+        rows=rows,
+        left=left,
+        notes=[f"{comparison.old.head['device']['name']}; old is {comparison.old.path}, "
+               f"new is {comparison.new.path}"],
+    )  # fmt: skip
+
+
+def info(
+    facts: Facts, why_not_gpu: str | None, telemetry: Telemetry | None, cubins: Manifest
+) -> Report:
+    """The device, the kernels and the versions."""
+    import platform
+    from importlib.metadata import version
+
+    packages = {name: version(name) for name in ("cuda-python", "cuda-core", "numpy")}
+    rows = [
+        ["gemmctl", __version__],
+        ["python", platform.python_version()],
+        *([name, text] for name, text in packages.items()),
+        ["device", f"{facts.kind}: {facts.name}"],
+        ["memory", f"{number(facts.memory_bytes, 1e9)} GB"],
+    ]
+    if why_not_gpu:
+        rows.append(["no GPU", why_not_gpu])
+    if facts.driver:
+        rows.append(["driver", facts.driver])
+    if facts.sm_count:
+        rows.append(["SMs", str(facts.sm_count)])
+    if facts.roofline:
+        rows.append(["roofline", facts.roofline.name])
+    if telemetry:
+        throttle = ", ".join(telemetry.throttle) or "not throttled"
+        clock, power = number(telemetry.sm_hz, 1e6), number(telemetry.power_w)
+        rows.append(["now", f"{clock} MHz, {power} W, {throttle}"])
+    rows += [
+        ["cubins", str(cubins.folder)],
+        ["cubin sha256", cubins.sha256],
+        ["compiler", cubins.compiler],
+        *(
+            [
+                "kernel",
+                f"{k.operand}->{k.output} {k.name}: {k.stages} stages, {k.threads} threads, "
+                f"{k.registers} registers, {k.shared_bytes} B shared",
+            ]
+            for k in cubins.kernels
+        ),
+    ]
+    return Report(
+        head={
+            **_head("info", cubins),
+            "python": platform.python_version(),
+            "packages": packages,
+            "device": asdict(facts),
+            "why_not_gpu": why_not_gpu,
+            "telemetry": asdict(telemetry) if telemetry else None,
+            "compiler": cubins.compiler,
+        },
+        items="kernels",
+        records=[asdict(kernel) for kernel in cubins.kernels],
+        titles=["what", "value"],
+        rows=rows,
+        left=[True, True],
+    )
+
+
+def _interval(difference: Difference) -> str:
+    return "..".join(f"{end:.3f}" for end in difference.interval or ()) or "-"
+
+
+def _head(command: str, cubins: Manifest) -> Record:
+    return {
+        "format": FORMAT,
+        "command": command,
+        "gemmctl": __version__,
+        "cubin_sha256": cubins.sha256,
+    }
+
+
+def _bound_note(roofline: Roofline | None) -> list[str]:
+    if roofline is None:
+        return []
+    return [f"bound is max(flops / peak, bytes / bandwidth), {roofline.name}"]
+
+
+def _middle(values: Iterable[float]) -> float | None:
+    ordered = sorted(values)
+    return ordered[len(ordered) // 2] if ordered else None
+
+
+def _throttle(result: Result) -> str:
+    reasons = {reason: None for reading in result.telemetry for reason in reading.throttle}
+    return ",".join(reasons) or "-"
+
+
+def _shape(checked: Checked, index: int) -> str:
+    group = checked.plan.problem.groups[index]
+    return f"{group.m}x{group.n}x{group.k}"
+
+
+def _widths(plan: Plan) -> str:
+    widths = sorted({int(width) for launch in plan.launches for width in launch.widths})
+    return ",".join(map(str, widths)) or "-"
+
+
+def _wrong(checked: Checked) -> list[str]:
+    """One line for each wrong group, up to MAX_DETAILS."""
+    bad = checked.bad
+    where = f"{checked.plan.problem.name} ({checked.data.kind})"
+    lines = [f"{where}: {verdict.message}" for verdict in bad[:MAX_DETAILS]]
+    if len(bad) > MAX_DETAILS:
+        lines.append(f"{where}: {len(bad) - MAX_DETAILS} more groups are bad; -f json has them all")
+    return lines

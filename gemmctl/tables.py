@@ -1,0 +1,97 @@
+"""Turn a plan and base addresses into the arrays that a device reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from gemmctl import data, dtypes
+from gemmctl.data import DataSpec
+from gemmctl.plan import Ints, Launch, Plan
+
+# One operand to generate: `rows` runs of `cols` elements, `ld` elements apart.
+FILL = np.dtype(
+    [
+        ("ptr", np.uint64),
+        ("ld", np.uint64),
+        ("rows", np.uint32),
+        ("cols", np.uint32),
+        ("key", np.uint32),
+        ("type", np.uint32),  # DType.code
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Tables:
+    """One launch's arrays: one entry per group (structure of arrays), and the tile list."""
+
+    ptr_a: npt.NDArray[np.uint64]
+    ptr_b: npt.NDArray[np.uint64]
+    ptr_c: npt.NDArray[np.uint64]
+    ptr_d: npt.NDArray[np.uint64]
+    ld_a: npt.NDArray[np.uint64]
+    ld_b: npt.NDArray[np.uint64]
+    ld_c: npt.NDArray[np.uint64]
+    ld_d: npt.NDArray[np.uint64]
+    m: npt.NDArray[np.uint32]
+    n: npt.NDArray[np.uint32]
+    k: npt.NDArray[np.uint32]
+    width: npt.NDArray[np.uint32]  # rows of A per tile: the box of the tensor maps
+    type_c: npt.NDArray[np.uint32]  # DType.code of C
+    tiles: npt.NDArray[np.void]
+
+
+def build(launch: Launch, plan: Plan, base: int) -> Tables:
+    """The arrays of one launch for operands that lie at ``base`` (an address in bytes)."""
+    groups, layout, columns = launch.groups, plan.layout, plan.problem.columns
+
+    def address(offsets: Ints) -> npt.NDArray[np.uint64]:
+        return offsets[groups].astype(np.uint64) + np.uint64(base)
+
+    return Tables(
+        ptr_a=address(layout.a),
+        ptr_b=address(layout.b),
+        ptr_c=address(layout.c),
+        ptr_d=address(layout.d),
+        ld_a=columns.lda[groups].astype(np.uint64),
+        ld_b=columns.ldb[groups].astype(np.uint64),
+        ld_c=columns.ldc[groups].astype(np.uint64),
+        ld_d=columns.ldd[groups].astype(np.uint64),
+        m=columns.m[groups].astype(np.uint32),
+        n=columns.n[groups].astype(np.uint32),
+        k=columns.k[groups].astype(np.uint32),
+        width=launch.widths.astype(np.uint32),
+        type_c=_codes(plan, "c")[groups],
+        tiles=launch.tiles,
+    )
+
+
+def fills(plan: Plan, base: int, spec: DataSpec) -> npt.NDArray[np.void]:
+    """FILL records of all operands with elements: every A and B, and C where beta is not 0."""
+    columns, layout = plan.problem.columns, plan.layout
+    everyone = np.arange(len(plan.problem.groups))
+    parts = []
+    for operand, name, rows, cols, ld, offsets, wanted in (
+        (0, "a", columns.m, columns.k, columns.lda, layout.a, columns.k > 0),
+        (1, "b", columns.n, columns.k, columns.ldb, layout.b, columns.k > 0),
+        (2, "c", columns.m, columns.n, columns.ldc, layout.c, columns.beta != 0),
+    ):
+        groups = everyone[wanted & (columns.m > 0) & (columns.n > 0)]
+        part = np.zeros(len(groups), FILL)
+        part["ptr"] = offsets[groups].astype(np.uint64) + np.uint64(base)
+        part["ld"] = ld[groups]
+        part["rows"] = rows[groups]
+        part["cols"] = cols[groups]
+        part["key"] = data.keys(spec.seed, operand, groups)
+        part["type"] = _codes(plan, name)[groups]
+        parts.append(part)
+    return np.concatenate(parts)
+
+
+def _codes(plan: Plan, operand: str) -> npt.NDArray[np.uint32]:
+    groups = plan.problem.groups
+    codes = (dtypes.BY_NAME[getattr(group, operand)].code for group in groups)
+    return np.fromiter(codes, np.uint32, len(groups))

@@ -1,0 +1,43 @@
+"""Fixtures: the real command, and a list for it to read."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from support import TWO_PROBLEMS, environment
+
+Command = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def gemmctl(tmp_path: Path) -> Command:
+    """Run the real command in an empty folder on the CPU device."""
+
+    def run(
+        *args: str | Path, stdin: str = "", python: Sequence[str] = ("-m", "gemmctl"), **env: str
+    ) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, *python, *map(str, args)],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            env=environment(**env),
+            timeout=60,
+            check=False,
+        )
+
+    return run
+
+
+@pytest.fixture
+def two_problems(tmp_path: Path) -> Path:
+    """A list of two small problems, with an empty group and one without K."""
+    path = tmp_path / "two.yaml"
+    path.write_text(TWO_PROBLEMS)
+    return path

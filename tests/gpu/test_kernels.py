@@ -1,0 +1,208 @@
+"""The kernels on a Hopper GPU: right, repeatable, and never outside of D."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+
+from gemmctl import cubins, data, dtypes, plan, problem, reference
+from gemmctl.cubins import Kernel
+from gemmctl.data import DataSpec
+from gemmctl.device.cuda import MAP_BYTES, CudaDevice, CudaSession, encode_map
+from gemmctl.plan import Plan
+from support import environment
+
+KERNELS = cubins.manifest().kernels
+
+# Around every edge: tile widths, K slices, the ring's stages; empty groups; alpha, beta, C's types.
+SHAPES = [
+    (16, 64, 64), (1, 8, 8), (128, 128, 64), (256, 256, 512), (257, 255, 65), (7, 130, 72),
+    (300, 500, 1000), (513, 257, 333), (1000, 136, 4096), (0, 128, 64), (17, 64, 0), (64, 0, 64),
+    (33, 1000, 64), (240, 128, 192), (2048, 1024, 512), (5, 24, 16), (80, 96, 256), (144, 72, 320),
+]  # fmt: skip
+
+
+def awkward(operand: str, output: str) -> str:
+    """A list with every group of SHAPES, in turn plain, scaled, and with C of each type."""
+    step = 16 // dtypes.BY_NAME[output].size
+    groups = []
+    for i, (m, n, k) in enumerate(SHAPES):
+        ld = max(8, -(-k // 8) * 8) + 8 * (i % 2)
+        ldd = max(step, -(-n // step) * step) + step * (i % 3)
+        alpha, beta, c = (1, 0.5, -2)[i % 3], (0, 1, 0, -0.5)[i % 4], ("bf16", "f16", "f32")[i % 3]
+        groups.append(
+            f"{{m: {m}, n: {n}, k: {k}, lda: {ld}, ldb: {ld}, ldd: {ldd}, ldc: {n + i}, "
+            f"alpha: {alpha}, beta: {beta}, c: {c}}}"
+        )
+    head = f"gemmctl: 1\ndefaults: {{a: {operand}, d: {output}}}\nproblems:\n"
+    return head + "  - name: awkward\n    groups:\n" + "".join(f"      - {g}\n" for g in groups)
+
+
+def planned(text: str, *kernels: Kernel) -> Plan:
+    (made,) = plan.make(problem.load(["-"], io.StringIO(text)), kernels or KERNELS)
+    return made
+
+
+@contextmanager
+def ran(device: CudaDevice, made: Plan, spec: DataSpec) -> Iterator[CudaSession]:
+    with device.open(made, spec) as session:
+        session.run()
+        yield session
+
+
+def wrong(made: Plan, session: CudaSession, spec: DataSpec) -> list[str]:
+    verdicts = reference.verify(made, session, spec)
+    return [f"group {v.group}: {v.message}" for v in verdicts if not v.ok]
+
+
+@pytest.fixture(params=KERNELS, ids=lambda k: f"{k.name}-{k.operand}-{k.output}")
+def kernel(request: pytest.FixtureRequest) -> Kernel:
+    return request.param
+
+
+@pytest.mark.parametrize("kind", ["int", "normal"])
+def test_every_kernel_is_right_on_awkward_shapes(
+    device: CudaDevice, kernel: Kernel, kind: data.Kind
+) -> None:
+    made, spec = planned(awkward(kernel.operand, kernel.output), kernel), DataSpec(kind, 11)
+    with ran(device, made, spec) as session:
+        assert wrong(made, session, spec) == []
+
+
+def test_a_hundred_repeats_give_the_same_bits(device: CudaDevice, kernel: Kernel) -> None:
+    made = planned(awkward(kernel.operand, kernel.output), kernel)
+    begin, end = made.layout.d_begin, made.layout.d_end
+    with ran(device, made, DataSpec("normal", 3)) as session:
+        first = session.read(begin, end)
+        for _ in range(100):
+            session.poison()
+            session.run()
+            assert np.array_equal(session.read(begin, end), first)
+
+
+def test_a_group_has_the_same_bits_alone_and_in_a_crowd(device: CudaDevice, kernel: Kernel) -> None:
+    group = f"{{a: {kernel.operand}, d: {kernel.output}, m: 250, n: 200, k: 712}}"
+    text = "gemmctl: 1\nproblems:\n  - {name: x, groups: [%s]}\n"
+    alone = planned(text % group, kernel)
+    crowd = planned(text % ", ".join([group, *[group.replace("250", "256")] * 40]), kernel)
+    bits = []
+    for made in (alone, crowd):
+        start = int(made.layout.d[0])
+        nbytes = 250 * 200 * dtypes.BY_NAME[kernel.output].size
+        with ran(device, made, DataSpec("normal", 5)) as session:
+            bits.append(session.read(start, start + nbytes))
+    assert np.array_equal(*bits)
+
+
+def test_tensor_maps_are_those_of_the_driver(device: CudaDevice, kernel: Kernel) -> None:
+    made = planned(awkward(kernel.operand, kernel.output), kernel)
+    (launch,), columns, layout = made.launches, made.problem.columns, made.layout
+    size, columns_128 = dtypes.BY_NAME[kernel.output].size, 128
+    with device.open(made, DataSpec("int", 0)) as session:
+        (ready,) = session.ready
+        count = len(launch.groups)
+        got = device.download(ready.maps, 3 * count * MAP_BYTES).reshape(count, 3, MAP_BYTES)
+        for i, group in enumerate(launch.groups.tolist()):
+            m, n, k = (int(v[group]) for v in (columns.m, columns.n, columns.k))
+            width = int(launch.widths[i])
+            store = min(width & -width, 8192 // (64 * size))
+            expected = [
+                (0, kernel.operand, layout.a, (k, m), columns.lda, (64, width // kernel.cluster)),
+                (1, kernel.operand, layout.b, (k, n), columns.ldb, (64, kernel.rows)),
+                (2, kernel.output, layout.d, (n, m), columns.ldd, (columns_128 // size, store)),
+            ]
+            for which, dtype, offsets, extents, ld, box in expected:
+                if 0 in extents:
+                    continue
+                row_bytes = int(ld[group]) * dtypes.BY_NAME[dtype].size
+                address = session.base + int(offsets[group])
+                map_ = encode_map(dtype, address, extents, row_bytes, box)
+                assert np.array_equal(got[i, which], map_), (group, "ABD"[which])
+
+
+@pytest.mark.parametrize("kind", data.KINDS)
+@pytest.mark.parametrize("dtype", ["bf16", "f16", "f32"])
+def test_the_gpu_generates_the_bits_that_numpy_does(
+    device: CudaDevice, kind: data.Kind, dtype: str
+) -> None:
+    c = f"{{m: 37, n: 1001, k: 0, ldd: 1008, ldc: 1003, c: {dtype}, beta: 1}}"
+    made = planned(f"gemmctl: 1\nproblems:\n  - {{name: x, groups: [{c}]}}\n")
+    spec = DataSpec(kind, 1 << 40)
+    key = int(data.keys(spec.seed, data.C, np.array([0]))[0])
+    element = dtypes.BY_NAME[dtype]
+    start = int(made.layout.c[0])
+    with device.open(made, spec) as session:
+        memory = session.read(start, start + 37 * 1003 * element.size)
+    rows = memory.view(element.storage).reshape(37, 1003)
+    assert np.array_equal(rows[:, :1001], data.block(spec, key, 37, 1001, element))
+    assert (rows[:, 1001:].view(np.uint8) == 0xFF).all()
+
+
+def test_ten_thousand_groups_are_right_and_set_up_in_time(device: CudaDevice) -> None:
+    text = "gemmctl: 1\nproblems:\n  - {name: x, groups: [{m: 24, n: 40, k: 72, count: 10000}]}\n"
+    made, spec = planned(text), DataSpec("int", 7)
+    with ran(device, made, spec) as session:
+        assert wrong(made, session, spec) == []
+        assert session.setup.device_s is not None
+        print(f"set-up of 10,000 groups: {session.setup}")
+
+
+def test_a_list_of_empty_groups_runs_nothing(device: CudaDevice) -> None:
+    text = "gemmctl: 1\nproblems:\n  - {name: x, groups: [{m: 0, n: 8, k: 8, count: 5}]}\n"
+    made, spec = planned(text), DataSpec("int", 7)
+    with ran(device, made, spec) as session:
+        assert wrong(made, session, spec) == []
+
+
+@pytest.mark.parametrize("cold", [True, False])
+def test_times_are_positive_and_leave_the_result_alone(device: CudaDevice, cold: bool) -> None:
+    made, spec = planned(awkward("bf16", "bf16")), DataSpec("int", 2)
+    with ran(device, made, spec) as session:
+        assert all(0 < seconds < 0.01 for seconds in session.time(5, cold=cold))
+        assert wrong(made, session, spec) == []
+
+
+def test_what_does_not_fit_is_refused_before_it_is_allocated(device: CudaDevice) -> None:
+    text = "gemmctl: 1\nproblems:\n  - {name: x, groups: [{m: 100000, n: 1000000, k: 8}]}\n"
+    with (
+        pytest.raises(
+            Exception, match=r"need 200\.\d\d GB of GPU memory and \d+\.\d\d GB are free"
+        ),
+        device.open(planned(text), DataSpec("int", 0)),
+    ):
+        pass
+
+
+HANGS = """
+import io
+from gemmctl import cubins, plan, problem
+from gemmctl.data import DataSpec
+from gemmctl.device.cuda import CudaDevice
+from gemmctl import __main__ as command
+
+text = "gemmctl: 1\\nproblems:\\n  - {name: x, groups: [{m: 64, n: 64, k: 64}]}\\n"
+(made,) = plan.make(problem.load(["-"], io.StringIO(text)), cubins.manifest().kernels)
+made.launches[0].tiles["k_tiles"] = 2**32 - 1  # an hour of zeros from outside of A and B
+
+def hang(**_):
+    with CudaDevice(time_limit_s=2).open(made, DataSpec("int", 0)) as session:
+        session.run()
+
+command.app = hang
+command.main()
+"""
+
+
+def test_a_kernel_that_does_not_end_is_given_up_with_exit_code_4(device: CudaDevice) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", HANGS], capture_output=True, text=True, timeout=60,
+        env=environment(GEMMCTL_DEVICE="cuda"), check=False,
+    )  # fmt: skip
+    assert done.returncode == 4, done.stderr
+    assert "did not finish within 2 s" in done.stderr

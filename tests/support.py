@@ -1,0 +1,40 @@
+"""What several test files share: lists, plans from a list's text, and a steady environment."""
+
+from __future__ import annotations
+
+import io
+import os
+from pathlib import Path
+
+import gemmctl
+from gemmctl import cubins, plan, problem
+
+ROOT = Path(__file__).parent.parent
+PROBLEMS = ROOT / "problems"
+
+TWO_PROBLEMS = """\
+gemmctl: 1
+problems:
+  - name: one
+    groups:
+      - {m: 64, n: 128, k: 64, count: 3}
+  - name: two
+    defaults: {a: f16, b: f16, d: f32}
+    groups:
+      - {m: 17, n: 40, k: 24, alpha: 0.5, beta: 1}
+      - {m: 0, n: 40, k: 24}
+      - {m: 5, n: 8, k: 0, beta: 2}
+"""
+
+
+def make_plans(text: str) -> list[plan.Plan]:
+    """The plans of the problems in a list's text."""
+    return plan.make(problem.load(["-"], io.StringIO(text)), cubins.manifest().kernels)
+
+
+def environment(**changes: str) -> dict[str, str]:
+    """This process's environment, made the same on every machine; the device is the CPU."""
+    unset = ("NO_COLOR", "TERM", "GITHUB_ACTIONS", "GEMMCTL_CUBINS")
+    kept = {name: value for name, value in os.environ.items() if name not in unset}
+    found = str(Path(gemmctl.__file__).parent.parent)  # the same package, installed or not
+    return {**kept, "PYTHONPATH": found, "GEMMCTL_DEVICE": "cpu", **changes}

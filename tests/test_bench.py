@@ -1,0 +1,196 @@
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pytest
+
+from gemmctl import bench
+from gemmctl.bench import Result, Settings, measure
+from gemmctl.device.base import Facts, Setup, Telemetry
+from gemmctl.plan import Plan
+from gemmctl.roofline import Roofline
+from support import make_plans
+
+ALL_RUNS = Settings(warmup=0, runs=40, max_time_s=1e9, max_noise=0)
+
+
+@dataclass
+class Clock:
+    """Time that passes only when something sleeps or runs."""
+
+    now: float = 0.0
+    slept: list[float] = field(default_factory=list)
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.now += seconds
+
+
+@dataclass
+class FakeSession:
+    """Runs that take ``wall_s`` of the clock and report the next of ``times``, over and over."""
+
+    clock: Clock
+    times: list[float]
+    wall_s: float
+    setup: Setup = field(default_factory=lambda: Setup(1e-3, 5e-5))
+    batches: list[tuple[int, bool]] = field(default_factory=list)
+    taken: int = 0
+
+    def time(self, count: int, *, cold: bool) -> list[float]:
+        self.batches.append((count, cold))
+        self.clock.now += count * self.wall_s
+        self.taken += count
+        indices = range(self.taken - count, self.taken)
+        return [self.times[index % len(self.times)] for index in indices]
+
+
+@dataclass
+class FakeDevice:
+    facts: Facts
+    reading: Telemetry | None = None
+
+    def telemetry(self) -> Telemetry | None:
+        return self.reading
+
+
+CPU = FakeDevice(Facts("cpu", "a cpu", 1 << 30))
+GPU = FakeDevice(
+    Facts("cuda", "a gpu", 1 << 30, "580", 132, Roofline("a roof", 1e12, 1e9)),
+    Telemetry(1.5e9, 400.0, ("power cap",)),
+)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(bench, "monotonic", clock.monotonic)
+    monkeypatch.setattr(bench, "sleep", clock.sleep)
+    return clock
+
+
+@pytest.fixture(scope="module")
+def plan() -> Plan:
+    (made,) = make_plans("{gemmctl: 1, problems: [{name: p, groups: [{m: 128, n: 64, k: 32}]}]}")
+    return made
+
+
+def test_takes_as_many_samples_as_asked_when_nothing_stops_it(clock: Clock, plan: Plan) -> None:
+    session = FakeSession(clock, [1.0, 2.0, 3.0], wall_s=0.01)
+    assert len(measure(session, CPU, plan, ALL_RUNS).samples) == 40
+
+
+def test_stops_when_the_samples_are_steady(clock: Clock, plan: Plan) -> None:
+    session = FakeSession(clock, [1.0], wall_s=0.05)
+    settings = replace(ALL_RUNS, max_noise=0.01)
+    assert len(measure(session, CPU, plan, settings).samples) == bench.MIN_SAMPLES
+
+
+def test_goes_on_while_the_spread_is_above_the_noise_allowed(clock: Clock, plan: Plan) -> None:
+    session = FakeSession(clock, [1.0, 1.1], wall_s=0.05)
+    settings = replace(ALL_RUNS, max_noise=0.01)
+    assert len(measure(session, CPU, plan, settings).samples) == 40
+
+
+def test_stops_when_the_time_is_up(clock: Clock, plan: Plan) -> None:
+    session = FakeSession(clock, [1.0, 2.0], wall_s=1.0)
+    settings = replace(ALL_RUNS, max_time_s=5.0)
+    assert len(measure(session, CPU, plan, settings).samples) == 5
+
+
+def test_takes_one_sample_even_if_that_takes_too_long(clock: Clock, plan: Plan) -> None:
+    session = FakeSession(clock, [99.0], wall_s=99.0)
+    settings = replace(ALL_RUNS, warmup=3, max_time_s=1.0)
+    assert measure(session, CPU, plan, settings).samples == (99.0,)
+
+
+def test_warm_up_runs_are_no_samples(clock: Clock, plan: Plan) -> None:
+    session = FakeSession(clock, [9.0, 9.0, 1.0, 1.0, 1.0], wall_s=0.01)
+    settings = replace(ALL_RUNS, warmup=2, runs=3)
+    assert measure(session, CPU, plan, settings).samples == (1.0, 1.0, 1.0)
+
+
+def test_warm_up_ends_early_where_it_would_use_up_the_time(clock: Clock, plan: Plan) -> None:
+    session = FakeSession(clock, [1.0], wall_s=2.0)
+    settings = replace(ALL_RUNS, warmup=100, max_time_s=10.0)
+    samples = measure(session, CPU, plan, settings).samples
+    assert session.taken - len(samples) == 2
+
+
+@pytest.mark.parametrize("cache", ["cold", "warm"])
+def test_every_run_has_the_cache_state_asked_for(clock: Clock, plan: Plan, cache: str) -> None:
+    session = FakeSession(clock, [1.0], wall_s=0.01)
+    measure(session, CPU, plan, replace(ALL_RUNS, warmup=2, cache=cache))  # type: ignore[arg-type]
+    assert {cold for _, cold in session.batches} == {cache == "cold"}
+
+
+def test_a_batch_is_about_fifty_milliseconds_of_runs(clock: Clock, plan: Plan) -> None:
+    session = FakeSession(clock, [1.0, 2.0], wall_s=0.0049)
+    measure(session, CPU, plan, replace(ALL_RUNS, warmup=1))
+    assert [count for count, _ in session.batches] == [1, 10, 10, 10, 10]
+
+
+def test_a_gpu_rests_before_every_batch_and_a_cpu_does_not(clock: Clock, plan: Plan) -> None:
+    settings = replace(ALL_RUNS, warmup=1)
+    measure(FakeSession(clock, [1.0], wall_s=0.0049), GPU, plan, settings)
+    assert clock.slept == [bench.REST_S] * 4
+    clock.slept.clear()
+    measure(FakeSession(clock, [1.0], wall_s=0.0049), CPU, plan, settings)
+    assert sum(clock.slept) == 0
+
+
+def test_clocks_are_read_after_every_batch(clock: Clock, plan: Plan) -> None:
+    session = FakeSession(clock, [1.0], wall_s=0.0049)
+    result = measure(session, GPU, plan, replace(ALL_RUNS, warmup=1))
+    assert result.telemetry == (GPU.reading,) * 4
+
+
+def test_progress_grows_up_to_the_whole(clock: Clock, plan: Plan) -> None:
+    heard: list[float] = []
+    session = FakeSession(clock, [1.0, 2.0], wall_s=0.0049)
+    measure(session, CPU, plan, replace(ALL_RUNS, warmup=1), heard.append)
+    assert heard == [0.25, 0.5, 0.75, 1.0]
+
+
+def test_the_bound_comes_from_the_devices_roofline(clock: Clock, plan: Plan) -> None:
+    session = FakeSession(clock, [1e-3], wall_s=0.01)
+    result = measure(session, GPU, plan, ALL_RUNS)
+    assert result.bound_s == max(2 * 128 * 64 * 32 / 1e12, plan.bytes / 1e9)
+    assert result.bound_fraction == result.bound_s / 1e-3
+
+
+def test_a_device_without_a_roofline_gives_no_bound(clock: Clock, plan: Plan) -> None:
+    result = measure(FakeSession(clock, [1.0], wall_s=0.01), CPU, plan, ALL_RUNS)
+    assert result.bound_s is None
+    assert result.bound_fraction is None
+
+
+def test_rates_are_useful_work_over_the_median(plan: Plan) -> None:
+    result = Result(plan, Setup(0, None), (1.0, 2.0, 50.0), (), None)
+    assert result.flop_per_s == 2 * 128 * 64 * 32 / 2.0
+    assert result.bytes_per_s == plan.bytes / 2.0
+
+
+def test_a_run_that_takes_no_time_has_no_rate(plan: Plan) -> None:
+    result = Result(plan, Setup(0, None), (0.0,), (), 1.0)
+    assert (result.flop_per_s, result.bytes_per_s, result.bound_fraction) == (None, None, None)
+
+
+def test_spread_is_half_the_middle_half_over_the_median() -> None:
+    # The middle half of these reaches from 10 to 12; the outlier does not widen it.
+    assert bench.spread(np.array([9.0, 10.0, 11.0, 12.0, 1000.0])) == pytest.approx(1 / 11)
+    assert bench.spread(np.array([5.0, 5.0])) == 0
+    assert bench.spread(np.array([0.0, 0.0])) == 0
+
+
+def test_a_single_sample_has_no_spread(plan: Plan) -> None:
+    assert Result(plan, Setup(0, None), (1.0,), (), None).spread is None
+
+
+def test_a_time_that_jumps_between_two_modes_is_not_steady() -> None:
+    # Their median absolute deviation is 0.
+    assert bench.spread(np.array([1.0] * 6 + [1.1] * 5)) == pytest.approx(0.05)

@@ -1,0 +1,623 @@
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pty
+import re
+import resource
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from conftest import Command
+from gemmctl import cubins, problem
+from gemmctl.cli import app
+from gemmctl.errors import ListError
+from support import PROBLEMS, ROOT, TWO_PROBLEMS, environment
+
+BAD = """\
+gemmctl: 1
+problems:
+  - name: one
+    groups:
+      - {m: 64, n: -1, kk: 64}
+      - {m: 64, n: 64, k: 64, d: bf61}
+"""
+LONG = ("--max-noise", "0", "--runs", "1000000", "--max-time")  # and then the seconds
+ESCAPE = "\x1b["
+
+# Each replaces a part of the CPU device and then runs the command line it is given.
+WRONG_ELEMENT = """
+from gemmctl.__main__ import main
+from gemmctl.device.cpu import CpuSession
+right = CpuSession.run
+def run(self):
+    right(self)
+    self._arena[self._plan.layout.d[1] + 1] ^= 0x40
+CpuSession.run = run
+main()
+"""
+FAILS_WITH = """
+from gemmctl import errors
+from gemmctl.__main__ import main
+from gemmctl.device.cpu import CpuSession
+right = CpuSession.time
+def time(self, count, *, cold):
+    if self._plan.problem.name == "two":
+        raise {error}
+    return right(self, count, cold=cold)
+CpuSession.time = time
+main()
+"""
+
+# Even root is then bound by the permissions of files: it gives CAP_DAC_OVERRIDE away for good.
+WITHOUT_PRIVILEGE = """
+import ctypes, os, sys
+PR_CAPBSET_DROP, CAP_DAC_OVERRIDE = 24, 1
+ctypes.CDLL(None).prctl(PR_CAPBSET_DROP, CAP_DAC_OVERRIDE, 0, 0, 0)
+os.execv(sys.executable, [sys.executable, "-m", "gemmctl", *sys.argv[1:]])
+"""
+
+
+def lines(text: str) -> list[str]:
+    return text.splitlines()
+
+
+# Streams and formats
+
+
+def test_run_prints_a_line_per_problem_in_a_pipe_and_nothing_else(
+    gemmctl: Command, two_problems: Path
+) -> None:
+    done = gemmctl("run", two_problems)
+    assert done.returncode == 0
+    assert [line.split()[0] for line in lines(done.stdout)] == ["problem", "one", "two"]
+
+
+def test_notes_go_to_stderr_a_line_each(gemmctl: Command, two_problems: Path) -> None:
+    done = gemmctl("run", two_problems)
+    assert done.stderr
+    assert all(line.startswith("gemmctl: ") for line in lines(done.stderr))
+
+
+def test_a_dash_is_standard_input(gemmctl: Command) -> None:
+    done = gemmctl("run", "-", stdin=TWO_PROBLEMS)
+    assert (done.returncode, len(lines(done.stdout))) == (0, 3)
+
+
+def test_several_files_are_one_long_list(gemmctl: Command, two_problems: Path) -> None:
+    more = TWO_PROBLEMS.replace("one", "three").replace("two", "four")
+    done = gemmctl("plan", two_problems, "-", stdin=more)
+    names = [line.split()[0] for line in lines(done.stdout)]
+    assert names == ["problem", "one", "two", "three", "four"]
+
+
+def test_only_picks_problems_by_name(gemmctl: Command, two_problems: Path) -> None:
+    done = gemmctl("run", two_problems, "--only", "t*")
+    assert [line.split()[0] for line in lines(done.stdout)] == ["problem", "two"]
+
+
+@pytest.mark.parametrize("command", ["run", "verify", "plan"])
+def test_every_line_of_jsonl_is_json(command: str, gemmctl: Command, two_problems: Path) -> None:
+    done = gemmctl(command, two_problems, "-f", "jsonl")
+    found = [json.loads(line) for line in lines(done.stdout)]
+    assert list(dict.fromkeys(record["name"] for record in found)) == ["one", "two"]
+
+
+@pytest.mark.parametrize("command", ["run", "verify", "plan", "info"])
+def test_json_is_one_document_with_its_format_number(
+    command: str, gemmctl: Command, two_problems: Path
+) -> None:
+    files = [] if command == "info" else [two_problems]
+    found = json.loads(gemmctl(command, *files, "-f", "json").stdout)
+    assert (found["format"], found["command"]) == (1, command)
+
+
+def test_jsonl_comes_out_problem_by_problem(two_problems: Path) -> None:
+    with started("run", two_problems, "-f", "jsonl", *LONG, "1") as process:
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["name"] == "one"
+        assert process.poll() is None  # the second problem is still being timed
+
+
+def test_quiet_says_nothing(gemmctl: Command, two_problems: Path) -> None:
+    for command in ("run", "verify", "plan"):
+        done = gemmctl(command, two_problems, "-q")
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_the_cache_state_is_in_the_title(gemmctl: Command, two_problems: Path) -> None:
+    assert "time us (cold)" in gemmctl("run", two_problems).stdout
+    assert "time us (warm)" in gemmctl("run", two_problems, "--cache", "warm").stdout
+
+
+def test_sampling_options_reach_the_result(gemmctl: Command, two_problems: Path) -> None:
+    options = ("--warmup", "0", "--runs", "4", "--max-noise", "2%", "--max-time", "5")
+    data = ("--data", "int", "--seed", "7")
+    found = json.loads(gemmctl("run", two_problems, *options, *data, "-f", "json").stdout)
+    assert found["settings"] == {
+        "warmup": 0,
+        "runs": 4,
+        "max_time_s": 5.0,
+        "max_noise": 0.02,
+        "cache": "cold",
+        "data": {"kind": "int", "seed": 7},
+    }
+    assert [len(one["samples_s"]) for one in found["problems"]] == [4, 4]
+
+
+def test_the_device_comes_from_the_environment_unless_it_is_given(
+    gemmctl: Command, two_problems: Path
+) -> None:
+    assert gemmctl("run", two_problems, GEMMCTL_DEVICE="nonsense").returncode == 2
+    assert gemmctl("run", two_problems, "--device", "cpu", GEMMCTL_DEVICE="x").returncode == 0
+
+
+def test_falling_back_to_the_cpu_is_one_line_on_stderr(
+    gemmctl: Command, two_problems: Path
+) -> None:
+    done = gemmctl("run", two_problems, "-f", "csv", GEMMCTL_DEVICE="auto", CUDA_VISIBLE_DEVICES="")
+    assert done.returncode == 0
+    assert len([note for note in lines(done.stderr) if note.endswith("running on the CPU")]) == 1
+
+
+# Terminals
+
+
+@contextlib.contextmanager
+def started(*args: str | Path, **streams: Any) -> Iterator[subprocess.Popen[str]]:
+    """The real command, still running."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "gemmctl", *map(str, args)],
+        stdin=subprocess.DEVNULL,
+        stdout=streams.get("stdout", subprocess.PIPE),
+        stderr=streams.get("stderr", subprocess.PIPE),
+        text=True,
+        env=environment(**streams.get("env", {})),
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def on_terminal(stream: str, *args: str | Path, **env: str) -> str:
+    """What the command writes to a stream that is a terminal 200 columns wide."""
+    ours, theirs = pty.openpty()
+    env = {"TERM": "xterm", "COLUMNS": "200", **env}
+    with started(*args, **{stream: theirs}, env=env) as process:
+        os.close(theirs)
+        parts = []
+        with contextlib.suppress(OSError):  # how the end of a terminal reads
+            while part := os.read(ours, 1 << 16):
+                parts.append(part)
+        process.wait()
+    os.close(ours)
+    return b"".join(parts).decode()
+
+
+def test_a_terminal_gets_a_table_and_its_notes(two_problems: Path) -> None:
+    shown = on_terminal("stdout", "plan", two_problems)
+    assert "-------" in shown
+    assert "bound is max(flops / peak, bytes / bandwidth)" in shown
+
+
+def test_verdicts_are_coloured_on_a_terminal_only(gemmctl: Command, two_problems: Path) -> None:
+    assert ESCAPE in on_terminal("stdout", "verify", two_problems)
+    assert ESCAPE not in gemmctl("verify", two_problems).stdout
+
+
+@pytest.mark.parametrize("env", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
+def test_colour_can_be_refused_by_the_environment(env: dict[str, str], two_problems: Path) -> None:
+    assert ESCAPE not in on_terminal("stdout", "verify", two_problems, **env)
+
+
+def test_the_colour_option_overrides_everything(gemmctl: Command, two_problems: Path) -> None:
+    assert ESCAPE in gemmctl("verify", two_problems, "--color", "always", NO_COLOR="1").stdout
+    assert ESCAPE not in on_terminal("stdout", "verify", two_problems, "--color", "never")
+
+
+def test_what_takes_longer_than_a_second_shows_a_bar_on_a_terminal(two_problems: Path) -> None:
+    long = ("--only", "one", *LONG, "2")
+    assert "one" in on_terminal("stderr", "run", two_problems, "-f", "csv", *long)
+
+
+def test_help_has_no_escape_codes_even_where_rich_would_force_them(gemmctl: Command) -> None:
+    assert ESCAPE not in gemmctl("run", "--help", GITHUB_ACTIONS="true").stdout
+
+
+# Exit codes
+
+
+def test_help_lists_every_exit_code(gemmctl: Command) -> None:
+    codes = re.findall(r"^ +(\d+) {2,}", gemmctl("--help").stdout, re.MULTILINE)
+    assert codes == ["0", "1", "2", "3", "4", "70", "130", "141"]
+
+
+def test_0_what_is_right(gemmctl: Command, two_problems: Path) -> None:
+    done = gemmctl("verify", two_problems)
+    assert done.returncode == 0
+    table = [line.split() for line in lines(done.stdout)[1:]]
+    assert [(row[0], row[1], row[-1]) for row in table] == [
+        ("one", "normal", "ok"),
+        ("one", "int", "ok"),
+        ("two", "normal", "ok"),
+        ("two", "int", "ok"),
+    ]
+
+
+def test_1_a_wrong_element_is_named(gemmctl: Command, two_problems: Path) -> None:
+    only = ("--only", "one", "--data", "int")
+    done = gemmctl("verify", two_problems, *only, python=("-c", WRONG_ELEMENT))
+    assert done.returncode == 1
+    (message,) = (line for line in lines(done.stdout) if line.startswith("one (int): "))
+    assert "group 1" in message
+    assert "row 0" in message
+    assert "column 0" in message
+
+
+def test_1_a_slower_run_is_over_the_limit(gemmctl: Command, two_problems: Path) -> None:
+    old, new = save_two_runs(gemmctl, two_problems, slower=1.5)
+    done = gemmctl("compare", old, new, "--fail-over", "3%")
+    assert done.returncode == 1
+    assert [line.split()[-1] for line in lines(done.stdout)[1:]] == ["SLOW", "SLOW"]
+    assert gemmctl("compare", old, new).returncode == 0
+    assert gemmctl("compare", old, old, "--fail-over", "3%").returncode == 0
+
+
+def test_2_a_bad_list_with_every_error_and_nothing_run(gemmctl: Command) -> None:
+    for command in ("run", "verify", "plan"):
+        done = gemmctl(command, "-", stdin=BAD)
+        assert (done.returncode, done.stdout) == (2, "")
+        found = re.findall(r"^(\S+:\d+:\d+): ", done.stderr, re.MULTILINE)
+        assert len(found) >= 3
+        assert "did you mean" in done.stderr
+        assert re.search(r"^ +\^", done.stderr, re.MULTILINE)
+
+
+def test_2_what_no_kernel_can_do_is_refused_before_the_device_is_asked(gemmctl: Command) -> None:
+    odd = "{gemmctl: 1, problems: [{name: p, groups: [{m: 8, n: 8, k: 7}]}]}"
+    done = gemmctl("run", "-", stdin=odd, GEMMCTL_DEVICE="cuda", CUDA_VISIBLE_DEVICES="")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "multiple of 8" in done.stderr
+
+
+def test_2_quiet_plan_checks_a_list(gemmctl: Command, two_problems: Path) -> None:
+    assert gemmctl("plan", "-q", two_problems).returncode == 0
+    done = gemmctl("plan", "-q", "-", stdin=BAD)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("rum",),
+        ("run",),
+        ("run", "-", "--nonsense"),
+        ("run", "-", "-f", "xml"),
+        ("run", "-", "--runs", "0"),
+        ("run", "-", "--max-noise", "3"),
+        ("run", "-", "--seed", "-1"),
+        ("run", "-", "--device", "tpu"),
+        ("run", "-", "--only", "nothing*"),
+        ("run", "missing.yaml"),
+        ("compare", "missing.json", "missing.json"),
+    ],
+)
+def test_2_bad_usage(args: Sequence[str], gemmctl: Command) -> None:
+    done = gemmctl(*args, stdin=TWO_PROBLEMS)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_2_standard_output_that_is_full(two_problems: Path) -> None:
+    with open("/dev/full", "w") as full, started("plan", two_problems, stdout=full) as process:
+        error = process.communicate()[1]
+    assert process.returncode == 2
+    assert error == "gemmctl: cannot write to standard output: No space left on device\n"
+
+
+def test_3_no_gpu_where_one_was_asked_for(gemmctl: Command, two_problems: Path) -> None:
+    done = gemmctl("run", two_problems, "--device", "cuda", CUDA_VISIBLE_DEVICES="")
+    assert (done.returncode, done.stdout) == (3, "")
+    assert len(lines(done.stderr)) == 1
+
+
+def test_3_a_folder_without_cubins(gemmctl: Command, two_problems: Path, tmp_path: Path) -> None:
+    done = gemmctl("plan", two_problems, GEMMCTL_CUBINS=str(tmp_path))
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "manifest" in done.stderr
+
+
+def test_3_a_damaged_cubin(gemmctl: Command, tmp_path: Path) -> None:
+    copy = shutil.copytree(cubins.folder(), tmp_path / "cubin")
+    assert gemmctl("info", GEMMCTL_CUBINS=str(copy)).returncode == 0
+    damaged = min(copy.glob("*.cubin"))
+    damaged.write_bytes(damaged.read_bytes()[:-1] + b"?")
+    done = gemmctl("info", GEMMCTL_CUBINS=str(copy))
+    assert (done.returncode, done.stdout) == (3, "")
+    assert damaged.name in done.stderr
+
+
+def test_4_operands_that_do_not_fit_in_memory_before_anything_runs(
+    gemmctl: Command, two_problems: Path
+) -> None:
+    huge = "{gemmctl: 1, problems: [{name: huge, groups: [{m: 2097152, n: 8, k: 2097152}]}]}"
+    done = gemmctl("run", two_problems, "-", "-f", "jsonl", stdin=huge)
+    assert (done.returncode, done.stdout) == (4, "")
+    assert re.search(r"the operands of huge take .* GB and .* has .* GB", done.stderr)
+
+
+@pytest.mark.parametrize("error", ["DeviceFailed", "DeviceHung"])
+def test_4_a_device_that_fails_keeps_the_results_before_it(
+    error: str, gemmctl: Command, two_problems: Path
+) -> None:
+    script = FAILS_WITH.format(error=f"errors.{error}('it broke')")
+    done = gemmctl("run", two_problems, "--save", "run.json", python=("-c", script))
+    assert done.returncode == 4
+    assert [line.split()[0] for line in lines(done.stdout)] == ["problem", "one"]
+    assert lines(done.stderr)[-1] == "gemmctl: it broke"
+    assert not two_problems.with_name("run.json").exists()
+
+
+def test_70_a_bug_shows_its_traceback(gemmctl: Command, two_problems: Path) -> None:
+    script = FAILS_WITH.format(error="RuntimeError('oops')")
+    done = gemmctl("run", two_problems, python=("-c", script))
+    assert done.returncode == 70
+    assert "RuntimeError: oops" in done.stderr
+    assert "bug in gemmctl" in lines(done.stderr)[-1]
+
+
+def test_130_interrupted_without_a_traceback(two_problems: Path) -> None:
+    with started("run", two_problems, "-f", "jsonl", *LONG, "1") as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        _, error = process.communicate()
+    assert process.returncode == 130
+    assert "Traceback" not in error
+
+
+def test_141_a_closed_pipe_without_a_word(two_problems: Path) -> None:
+    command = f"{shlex.quote(sys.executable)} -m gemmctl run {shlex.quote(str(two_problems))}"
+    done = subprocess.run(
+        ["bash", "-c", f"{command} -f jsonl | head -1; exit ${{PIPESTATUS[0]}}"],
+        capture_output=True,
+        text=True,
+        env=environment(),
+        check=False,
+    )
+    assert done.returncode == 141
+    assert json.loads(done.stdout)["name"] == "one"
+    assert done.stderr == ""
+
+
+# Saving and comparing
+
+
+def save_two_runs(gemmctl: Command, problems: Path, *, slower: float) -> tuple[Path, Path]:
+    """A saved run, and one that took longer by a factor; both with steady samples."""
+    old, new = problems.with_name("old.json"), problems.with_name("new.json")
+    assert gemmctl("run", problems, "-q", "--save", old).returncode == 0
+    document = json.loads(old.read_text())
+    for path, time_s in ((old, 1e-4), (new, slower * 1e-4)):
+        for one in document["problems"]:
+            one["samples_s"] = [time_s] * 20
+        path.write_text(json.dumps(document))
+    return old, new
+
+
+def test_save_keeps_what_json_prints(gemmctl: Command, two_problems: Path, tmp_path: Path) -> None:
+    done = gemmctl("run", two_problems, "-f", "json", "--save", "run.json")
+    assert (tmp_path / "run.json").read_text() == done.stdout
+
+
+def test_a_place_that_cannot_be_written_is_refused_before_anything_runs(
+    gemmctl: Command, two_problems: Path
+) -> None:
+    done = gemmctl("run", two_problems, "-f", "jsonl", "--save", "missing/run.json")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "gemmctl: cannot save to missing/run.json: No such file or directory\n"
+
+
+def test_a_folder_without_write_permission_is_refused(gemmctl: Command, tmp_path: Path) -> None:
+    (tmp_path / "results").mkdir(mode=0o555)
+    done = gemmctl("run", "-", "--save", "results/run.json", stdin=TWO_PROBLEMS,
+                   python=("-c", WITHOUT_PRIVILEGE))  # fmt: skip
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "gemmctl: cannot save to results/run.json: Permission denied\n"
+
+
+def test_runs_with_other_settings_do_not_compare(gemmctl: Command, two_problems: Path) -> None:
+    for cache in ("cold", "warm"):
+        options = ("--cache", cache, "--max-time", "0.1")
+        gemmctl("run", two_problems, "-q", *options, "--save", f"{cache}.json")
+    done = gemmctl("compare", "cold.json", "warm.json")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "cache" in done.stderr
+    assert gemmctl("compare", "cold.json", "warm.json", "--force").returncode == 0
+
+
+# The other commands
+
+
+def test_dump_leaves_the_operands_and_a_list_that_runs(
+    gemmctl: Command, two_problems: Path, tmp_path: Path
+) -> None:
+    options = ("--only", "one", "--data", "int", "--dump", "dump")
+    done = gemmctl("verify", two_problems, *options, python=("-c", WRONG_ELEMENT))
+    assert "dump/one-group1-int" in done.stderr
+    arrays = [np.load(path) for path in (tmp_path / "dump").rglob("*.npy")]
+    assert (64, 64) in {array.shape for array in arrays}
+    (written,) = (tmp_path / "dump").rglob("*.yaml")
+    assert gemmctl("verify", written).returncode == 0
+
+
+def test_verbose_verify_has_a_line_per_group(gemmctl: Command, two_problems: Path) -> None:
+    done = gemmctl("verify", two_problems, "--data", "int", "-v")
+    assert len(lines(done.stdout)) == 1 + 6
+
+
+def test_schema_prints_what_is_committed(gemmctl: Command) -> None:
+    printed = gemmctl("schema").stdout
+    assert json.loads(printed) == problem.schema()
+    assert printed == (ROOT / "gemmctl" / "problem-list.schema.json").read_text()
+
+
+def test_info_names_versions_device_and_kernels(gemmctl: Command) -> None:
+    done = gemmctl("info")
+    assert done.returncode == 0
+    assert "gemmctl " in done.stdout
+    assert "cpu: " in done.stdout
+    assert cubins.manifest().kernels[0].name in done.stdout
+
+
+def test_completion_knows_the_commands(gemmctl: Command) -> None:
+    done = gemmctl(
+        python=("-c", "from gemmctl.__main__ import main; main()"),
+        _GEMMCTL_COMPLETE="complete_bash",
+        COMP_WORDS="gemmctl ver",
+        COMP_CWORD="1",
+    )
+    assert done.stdout.split() == ["verify"]
+
+
+@pytest.mark.parametrize("option", ["--version", "--help"])
+def test_what_needs_no_device_imports_nothing_slow(option: str, gemmctl: Command) -> None:
+    done = gemmctl(option, python=("-X", "importtime", "-m", "gemmctl"))
+    imported = {line.split("|")[-1].strip().partition(".")[0] for line in lines(done.stderr)}
+    assert "typer" in imported
+    assert not imported & {"cuda", "hypothesis", "numpy", "pydantic", "rich", "tabulate", "yaml"}
+
+
+@pytest.mark.parametrize("option", ["--version", "--help"])
+def test_what_needs_no_device_answers_at_once(option: str, gemmctl: Command) -> None:
+    def cpu_s() -> float:
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        assert gemmctl(option).returncode == 0
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+    assert min(cpu_s() for _ in range(3)) < 0.15
+
+
+# Any list at all
+
+
+def groups() -> st.SearchStrategy[dict[str, Any]]:
+    """Groups that a kernel can run."""
+    extent = st.integers(0, 70)
+    types = st.sampled_from(
+        sorted({(kernel.operand, kernel.output) for kernel in cubins.manifest().kernels})
+    )
+    scalar = st.sampled_from([0, 1, -1, 0.5, 3, -0.3])
+
+    def aligned(extent: int, step: int, extra: int) -> int:
+        return max(step, -(-extent // step) * step + extra * step)
+
+    @st.composite
+    def group(draw: st.DrawFn) -> dict[str, Any]:
+        m, n, k = draw(extent), draw(extent), draw(extent)
+        operand, output = draw(types)
+        extra = st.integers(0, 2)
+        return {
+            "m": m, "n": n, "k": k, "a": operand, "b": operand, "d": output,
+            "lda": aligned(k, 8, draw(extra)),
+            "ldb": aligned(k, 8, draw(extra)),
+            "ldd": aligned(n, 8, draw(extra)),
+            "alpha": draw(scalar), "beta": draw(scalar), "count": draw(st.integers(1, 3)),
+        }  # fmt: skip
+
+    return group()
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(groups(), min_size=1, max_size=4), st.integers(0, 2**64 - 1))
+def test_every_legal_list_verifies(listed: list[dict[str, Any]], seed: int) -> None:
+    text = yaml.safe_dump({"gemmctl": 1, "problems": [{"name": "p", "groups": listed}]})
+    done = CliRunner().invoke(
+        app, ["verify", "-", "--device", "cpu", "--seed", str(seed)], input=text
+    )
+    assert done.exit_code == 0, done.output
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    listed=st.lists(groups(), min_size=1, max_size=3),
+    key=st.sampled_from(["m", "lda", "ldd", "alpha", "a", "d", "count", "q"]),
+    value=st.sampled_from([-1, 2**63, 1.5, "x", None, [1], {"m": 1}, True]),
+)
+def test_every_illegal_list_is_refused_with_its_place(
+    listed: list[dict[str, Any]], key: str, value: Any
+) -> None:
+    legal = {("alpha", -1), ("alpha", 1.5), ("alpha", 2**63)}
+    if (key, value if isinstance(value, int | float) else None) in legal:
+        value = "x"
+    listed[-1][key] = value
+    text = yaml.safe_dump({"gemmctl": 1, "problems": [{"name": "p", "groups": listed}]})
+    done = CliRunner().invoke(app, ["plan", "-"], input=text)
+    assert isinstance(done.exception, ListError)
+    assert re.match(r"\S+:\d+:\d+: ", str(done.exception))
+
+
+# What the documents say
+
+
+README = (ROOT / "README.md").read_text()
+
+
+def readme_commands() -> list[str]:
+    """The commands of the README's console blocks."""
+    blocks = re.findall(r"^```console\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+    return [line[2:] for block in blocks for line in lines(block) if line.startswith("$ ")]
+
+
+def test_every_command_of_the_readme_works(tmp_path: Path) -> None:
+    (tmp_path / "problems").symlink_to(PROBLEMS)
+    (tmp_path / "gemmctl").write_text(f'#!/bin/sh\nexec {sys.executable} -m gemmctl "$@"\n')
+    (tmp_path / "gemmctl").chmod(0o755)
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    commands = readme_commands()
+    assert len(commands) >= 6
+    for command in commands:
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", command],
+            cwd=tmp_path,
+            env=environment(PATH=path),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+
+
+def test_the_readme_has_exactly_two_set_up_commands() -> None:
+    commands = re.findall(r"^python3 -m venv .*$", README, re.MULTILINE)
+    assert [command.split(" && ")[-1] for command in commands] == [
+        ".venv/bin/gemmctl run problems/seed10.yaml",
+        ".venv/bin/python -m pytest -n auto",
+    ]
+
+
+def test_the_readme_names_every_command_option_and_exit_code(gemmctl: Command) -> None:
+    for command in ("run", "verify", "plan", "compare", "info", "schema"):
+        assert f"gemmctl {command}" in README
+        for option in re.findall(r"--[a-z][a-z-]+", gemmctl(command, "--help").stdout):
+            assert option in README, f"{command} {option}"
+    for code in re.findall(r"^ +(\d+) {2,}", gemmctl("--help").stdout, re.MULTILINE):
+        assert re.search(rf"^\| {code} +\|", README, re.MULTILINE), code

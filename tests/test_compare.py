@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gemmctl import report
+from gemmctl.compare import MIN_SAMPLES, Comparison, Difference, compare
+from gemmctl.errors import UsageError
+from gemmctl.formats import render
+from gemmctl.saved import Saved
+
+STEADY = np.linspace(99.5e-6, 100.5e-6, 21)
+
+
+def run(path: str, samples: dict[str, Any], **changes: Any) -> Saved:
+    """A saved run with one group per problem."""
+    head = {
+        "device": {"kind": "cuda", "name": "H200", "driver": "580"},
+        "settings": {"cache": "cold", "data": {"kind": "normal", "seed": 0}, "runs": 50},
+        "cubin_sha256": "0" * 64,
+    }
+    problems = {
+        name: {"name": name, "groups": [{"m": 1, "count": 1}], "samples_s": list(times)}
+        for name, times in samples.items()
+    }
+    return Saved(path, {**head, **changes}, problems)
+
+
+def between(old: Any, new: Any) -> Difference:
+    (difference,) = compare(run("old", {"p": old}), run("new", {"p": new})).differences
+    return difference
+
+
+def test_the_same_times_are_the_same() -> None:
+    assert between(STEADY, STEADY).verdict == "SAME"
+
+
+def test_half_a_percent_is_no_change() -> None:
+    assert between(STEADY, STEADY * 1.005).verdict == "SAME"
+
+
+def test_a_clear_gain_is_fast() -> None:
+    difference = between(STEADY, STEADY * 0.9)
+    assert difference.verdict == "FAST"
+    assert difference.ratio == pytest.approx(0.9)
+
+
+def test_a_clear_loss_is_slow() -> None:
+    assert between(STEADY, STEADY * 1.1).verdict == "SLOW"
+
+
+def test_noise_wider_than_the_change_is_unsure() -> None:
+    noisy = np.random.default_rng(1).uniform(50e-6, 150e-6, 21)
+    assert between(noisy, noisy[::-1] * 1.03).verdict == "UNSURE"
+
+
+def test_too_few_samples_are_unsure_however_alike() -> None:
+    few = [1e-4] * (MIN_SAMPLES - 1)
+    assert between(few, few).verdict == "UNSURE"
+    assert between([*few, 1e-4], [*few, 1e-4]).verdict == "SAME"
+
+
+def test_the_same_files_always_get_the_same_interval() -> None:
+    noisy = np.random.default_rng(1).uniform(50e-6, 150e-6, 21)
+    assert between(noisy, STEADY).interval == between(noisy, STEADY).interval
+
+
+def test_the_interval_holds_the_true_ratio_about_as_often_as_it_says() -> None:
+    random = np.random.default_rng(2)
+    hits = 0
+    for _ in range(200):
+        old = random.normal(100e-6, 3e-6, 20)
+        new = random.normal(105e-6, 3e-6, 20)
+        low, high = between(old, new).interval or (0, 0)
+        hits += low <= 1.05 <= high
+    assert 180 <= hits <= 199
+
+
+@pytest.mark.parametrize(("slower", "over"), [(1.02, False), (1.05, True)])
+def test_the_limit_is_passed_only_by_more_than_it(slower: float, over: bool) -> None:
+    comparison = compare(run("old", {"p": STEADY}), run("new", {"p": STEADY * slower}))
+    assert comparison.over(0.03) is over
+
+
+def test_noise_does_not_pass_the_limit() -> None:
+    noisy = np.random.default_rng(1).uniform(50e-6, 150e-6, 21)
+    comparison = compare(run("old", {"p": noisy}), run("new", {"p": noisy[::-1] * 1.05}))
+    assert not comparison.over(0.03)
+
+
+def test_becoming_faster_does_not_pass_the_limit() -> None:
+    assert not compare(run("old", {"p": STEADY}), run("new", {"p": STEADY / 2})).over(0.0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        ({"device": {"kind": "cuda", "name": "H100", "driver": "580"}}, "device"),
+        ({"device": {"kind": "cpu", "name": "H200", "driver": "580"}}, "device"),
+        ({"settings": {"cache": "warm", "data": {"kind": "normal", "seed": 0}}}, "cache"),
+        ({"settings": {"cache": "cold", "data": {"kind": "int", "seed": 0}}}, "data"),
+    ],
+)
+def test_runs_that_mean_different_things_are_refused_unless_forced(
+    changes: dict[str, Any], what: str
+) -> None:
+    old, new = run("old", {"p": STEADY}), run("new", {"p": STEADY}, **changes)
+    with pytest.raises(UsageError, match=f"differ in {what}"):
+        compare(old, new)
+    assert compare(old, new, force=True).differences[0].verdict == "SAME"
+
+
+def test_another_number_of_runs_is_no_other_setting() -> None:
+    settings = {"cache": "cold", "data": {"kind": "normal", "seed": 0}, "runs": 10}
+    new = run("new", {"p": STEADY}, settings=settings)
+    assert compare(run("old", {"p": STEADY}), new).differences
+
+
+def two(old: dict[str, Any], new: dict[str, Any]) -> Comparison:
+    return compare(run("old", {"p": STEADY, **old}), run("new", {"p": STEADY, **new}))
+
+
+def test_problems_of_one_run_only_are_told() -> None:
+    comparison = two({"gone": STEADY}, {"fresh": STEADY})
+    assert comparison.notes == ("gone is only in old", "fresh is only in new")
+    assert [difference.name for difference in comparison.differences] == ["p"]
+
+
+def test_a_problem_whose_groups_changed_is_not_compared() -> None:
+    old, new = run("old", {"p": STEADY, "q": STEADY}), run("new", {"p": STEADY, "q": STEADY})
+    new.problems["q"]["groups"] = [{"m": 2, "count": 1}]
+    comparison = compare(old, new)
+    assert [difference.name for difference in comparison.differences] == ["p"]
+    assert comparison.notes == ("q has other groups in new: not compared",)
+
+
+def test_runs_with_nothing_in_common_are_refused() -> None:
+    with pytest.raises(UsageError, match="no problem of one name and shape"):
+        compare(run("old", {"p": STEADY}), run("new", {"q": STEADY}))
+
+
+def test_a_new_driver_and_new_cubins_are_told() -> None:
+    device = {"kind": "cuda", "name": "H200", "driver": "590"}
+    new = run("new", {"p": STEADY}, device=device, cubin_sha256="1" * 64)
+    notes = compare(run("old", {"p": STEADY}), new).notes
+    assert notes == (
+        "driver 580 became 590",
+        "cubins 000000000000 became 111111111111",
+    )
+
+
+def test_the_table_shows_both_times_ratio_interval_and_verdict() -> None:
+    text = render(report.compare(two({}, {})), "plain")
+    assert text.splitlines()[1].split() == ["p", "100.0", "100.0", "1.000", "0.997..1.003", "SAME"]

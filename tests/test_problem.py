@@ -1,0 +1,680 @@
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import io
+import json
+import re
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jsonschema  # type: ignore[import-untyped]
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gemmctl import problem
+from gemmctl.errors import ListError, UsageError
+from gemmctl.problem import Group, Problem
+from gemmctl.yamlfile import Mark
+
+ROOT = Path(__file__).parent.parent
+LISTS = sorted((ROOT / "problems").glob("*.yaml"))
+SCHEMA = ROOT / "gemmctl" / "problem-list.schema.json"
+
+patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # busy machines
+
+
+def load(text: str) -> list[Problem]:
+    return problem.load(["-"], io.StringIO(text))
+
+
+def listed(*groups: str, defaults: str = "{}") -> str:
+    """A list with one problem called p; its groups stand on line 6 and below, from column 9."""
+    lines = ["gemmctl: 1", f"defaults: {defaults}", "problems:", "  - name: p", "    groups:"]
+    return "\n".join(lines + [f"      - {group}" for group in groups])
+
+
+def groups(*written: str, defaults: str = "{}") -> tuple[Group, ...]:
+    [found] = load(listed(*written, defaults=defaults))
+    return found.groups
+
+
+def errors(text: str) -> list[tuple[int, int, str]]:
+    """Every error of a list as (line, column, message)."""
+    with pytest.raises(ListError) as caught:
+        load(text)
+    return [(mark.line, mark.column, message) for mark, message in caught.value.errors]
+
+
+# What a list means
+
+
+def test_a_group_needs_only_its_sizes() -> None:
+    [group] = groups("{m: 17, n: 128, k: 64}")
+    assert dataclasses.replace(group, marks={}) == Group(
+        m=17, n=128, k=64, a="bf16", b="bf16", c="bf16", d="bf16",
+        a_layout="row", b_layout="col", d_layout="row",
+        lda=64, ldb=64, ldc=128, ldd=128, alpha=1.0, beta=0.0, marks={},
+    )  # fmt: skip
+
+
+def test_a_group_overrides_its_problem_which_overrides_the_file() -> None:
+    found = load(
+        """
+        gemmctl: 1
+        defaults: {m: 1, n: 1, k: 1, alpha: 1.5}
+        problems:
+          - name: first
+            defaults: {m: 2, n: 2}
+            groups: [{m: 3}]
+          - name: second
+            groups: [{}]
+        """
+    )
+    assert [(g.m, g.n, g.k, g.alpha) for p in found for g in p.groups] == [
+        (3, 2, 1, 1.5),
+        (1, 1, 1, 1.5),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("written", "types"),
+    [
+        ("", ("bf16", "bf16", "bf16", "bf16")),
+        ("a: f16,", ("f16", "f16", "f16", "f16")),
+        ("a: f16, d: f32,", ("f16", "f16", "f32", "f32")),
+        ("a: f16, b: bf16, c: f16, d: f32,", ("f16", "bf16", "f16", "f32")),
+    ],
+)
+def test_b_and_d_default_to_a_and_c_to_d(written: str, types: tuple[str, ...]) -> None:
+    [group] = groups(f"{{{written} m: 1, n: 1, k: 1}}")
+    assert (group.a, group.b, group.c, group.d) == types
+
+
+@pytest.mark.parametrize(
+    ("layouts", "lds"),
+    [
+        ("a_layout: row, b_layout: row, d_layout: row", (5, 3, 3, 3)),
+        ("a_layout: row, b_layout: col, d_layout: row", (5, 5, 3, 3)),
+        ("a_layout: col, b_layout: row, d_layout: col", (2, 3, 2, 2)),
+        ("a_layout: col, b_layout: col, d_layout: col", (2, 5, 2, 2)),
+    ],
+)
+def test_leading_dimensions_default_to_packed(layouts: str, lds: tuple[int, ...]) -> None:
+    [group] = groups(f"{{m: 2, n: 3, k: 5, {layouts}}}")
+    assert (group.lda, group.ldb, group.ldc, group.ldd) == lds
+
+
+def test_empty_matrices_have_a_leading_dimension_of_one() -> None:
+    [group] = groups("{m: 0, n: 0, k: 0}")
+    assert (group.lda, group.ldb, group.ldc, group.ldd) == (1, 1, 1, 1)
+
+
+def test_a_count_repeats_the_same_group() -> None:
+    once, *many = groups("{m: 1, n: 1, k: 1}", "{m: 2, n: 2, k: 2, count: 10000}")
+    assert once.m == 1
+    assert len(many) == 10000
+    assert all(group is many[0] for group in many)
+
+
+def test_whole_numbers_may_be_written_as_yaml_1_2_floats() -> None:
+    [group] = groups("{m: 1e3, n: 0x10, k: 8.0}")
+    assert (group.m, group.n, group.k) == (1000, 16, 8)
+    assert type(group.m) is int
+
+
+def test_scalars_are_what_float32_holds() -> None:
+    [group] = groups("{m: 1, n: 1, k: 1, alpha: 0.1, beta: -2}")
+    assert group.alpha == float(np.float32(0.1)) != 0.1
+    assert group.beta == -2.0
+
+
+def test_a_group_remembers_where_its_keys_stand() -> None:
+    [group] = groups("{m: 2, k: 8}", defaults="{n: 4, beta: 1}")
+    own = "      - {m: 2, k: 8}"
+    assert group.where() == Mark("<stdin>", 6, 9, own)
+    assert group.where("lda", "k") == Mark("<stdin>", 6, 16, own)
+    assert group.where("beta") == Mark("<stdin>", 2, 18, "defaults: {n: 4, beta: 1}")
+    assert group.where("lda") == group.where()
+    assert "alpha" not in group.marks
+
+
+def test_groups_that_mean_the_same_are_equal_wherever_they_stand() -> None:
+    first, second, third = groups("{m: 2, n: 1, k: 1}", "{m: 2, n: 1, k: 1}", "{m: 3, n: 1, k: 1}")
+    assert first == second != third
+    assert len({first, second, third}) == 2
+
+
+def test_columns_hold_one_entry_per_group() -> None:
+    [found] = load(
+        listed(
+            "{m: 1, n: 2, k: 3, count: 2}",
+            "{m: 4, n: 5, k: 6, lda: 7, ldb: 8, ldc: 9, ldd: 10, alpha: 0.5, beta: 2}",
+            "{m: 1, n: 2, k: 3}",
+        )
+    )
+    columns = {key: list(array) for key, array in vars(found.columns).items()}
+    assert columns == {
+        "m": [1, 1, 4, 1],
+        "n": [2, 2, 5, 2],
+        "k": [3, 3, 6, 3],
+        "lda": [3, 3, 7, 3],
+        "ldb": [3, 3, 8, 3],
+        "ldc": [2, 2, 9, 2],
+        "ldd": [2, 2, 10, 2],
+        "alpha": [1, 1, 0.5, 1],
+        "beta": [0, 0, 2, 0],
+    }
+    assert found.columns.m.dtype == np.int64
+    assert found.columns is found.columns
+    with pytest.raises(ValueError, match="read-only"):
+        found.columns.m[0] = 2
+
+
+def test_a_thousand_written_groups_take_well_under_a_second() -> None:
+    text = listed(*(f"{{m: {i}, n: {i}, k: {i}}}" for i in range(1000)))
+    begin = time.process_time()
+    [found] = load(text)
+    assert time.process_time() - begin < 1
+    assert len(found.groups) == 1000
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("group", "column", "message"),
+    [
+        (
+            "{m: -1, n: 1, k: 1}", 13,
+            "m must be an integer from 0 to 2147483647, not -1",
+        ),
+        (
+            "{m: 1, n: 2147483648, k: 1}", 19,
+            "n must be an integer from 0 to 2147483647, not 2147483648",
+        ),
+        (
+            "{m: 1, n: 1, k: 1.5}", 25,
+            "k must be an integer from 0 to 2147483647, not 1.5",
+        ),
+        (
+            "{m: 1, n: 1, k: '64'}", 25,
+            "k must be an integer from 0 to 2147483647, not the text '64'",
+        ),
+        (
+            "{m: 1, n: 1, k: true}", 25,
+            "k must be an integer from 0 to 2147483647, not true",
+        ),
+        (
+            "{m: 1, n: 1, k: }", 24,
+            "k must be an integer from 0 to 2147483647, not nothing",
+        ),
+        (
+            "{m: 1, n: 1, k: 1, count: 0}", 35,
+            "count must be an integer from 1 to 1048576, not 0",
+        ),
+        (
+            "{m: 1, n: 1, k: 1, ldd: 0}", 33,
+            "ldd must be an integer from 1 to 1099511627775, not 0",
+        ),
+        (
+            "{m: 1, n: 1, k: 1, a: fp16}", 31,
+            "a must be one of bf16, f16, f32, not the text 'fp16'; did you mean 'f16'?",
+        ),
+        (
+            "{m: 1, n: 1, k: 1, c: 16}", 31,
+            "c must be one of bf16, f16, f32, not 16; did you mean 'f16'?",
+        ),
+        (
+            "{m: 1, n: 1, k: 1, b_layout: column}", 38,
+            "b_layout must be one of row, col, not the text 'column'; did you mean 'col'?",
+        ),
+        (
+            "{m: 1, n: 1, k: 1, alpha: .nan}", 35,
+            "alpha must be 0 or a number of magnitude 1.4e-45 to 3.4e+38 (float32), not nan",
+        ),
+        (
+            "{m: 1, n: 1, k: 1, beta: 1e39}", 34,
+            "beta must be 0 or a number of magnitude 1.4e-45 to 3.4e+38 (float32), not 1e+39",
+        ),
+        (
+            "{m: 1, n: 1, k: 1, beta: 1e-46}", 34,
+            "beta must be 0 or a number of magnitude 1.4e-45 to 3.4e+38 (float32), not 1e-46",
+        ),
+        (
+            "{m: 1, n: 1, k: 1, kk: 64}", 28,
+            "unknown key 'kk' in a group; did you mean 'k'?",
+        ),
+        (
+            "{m: 1, n: 1, k: 1, K: 64}", 28,
+            "unknown key 'K' in a group; did you mean 'k'?",
+        ),
+        (
+            "{m: 1, n: 1, k: 1, transpose: 1}", 28,
+            "unknown key 'transpose' in a group; the keys are m, n, k, count, a, b, c, d, "
+            "a_layout, b_layout, d_layout, lda, ldb, ldc, ldd, alpha, beta",
+        ),
+        (
+            "{m: 1, n: 1, k: 1, <<: 1}", 28,
+            "YAML 1.2 has no merge key '<<'; put what groups share under 'defaults'",
+        ),
+        (
+            "{m: 1, n: 1, k: 1, m: 1}", 28,
+            "duplicate key 'm', first on line 6; remove one of the two",
+        ),
+        (
+            "{n: 1}", 9,
+            "this group has no m and no k; give it here or in defaults",
+        ),
+        (
+            "8x8x8", 9,
+            "a group must be a mapping such as {m: 128, n: 256, k: 64}, not the text '8x8x8'",
+        ),
+        (
+            "{m: 1, n: 1, k: 9, lda: 8}", 28,
+            "lda is 8, but k = 9 elements of A lie side by side; write lda: 9 or more",
+        ),
+        (
+            "{m: 1, n: 9, k: 1, ldb: 8, b_layout: row}", 28,
+            "ldb is 8, but n = 9 elements of B lie side by side; write ldb: 9 or more",
+        ),
+        (
+            "{m: 9, n: 1, k: 1, ldc: 8, d_layout: col}", 28,
+            "ldc is 8, but m = 9 elements of C lie side by side; write ldc: 9 or more",
+        ),
+        (
+            "{m: 1, n: 9, k: 1, ldd: 8}", 28,
+            "ldd is 8, but n = 9 elements of D lie side by side; write ldd: 9 or more",
+        ),
+        (
+            "{m: 2147483647, n: 1, k: 1, lda: 1099511627775}", 9,
+            "with this group the problem holds more than 2^62 bytes; make it smaller",
+        ),
+    ],
+)  # fmt: skip
+def test_a_wrong_group_is_refused_with_its_place(group: str, column: int, message: str) -> None:
+    assert errors(listed(group)) == [(6, column, message)]
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "column", "message"),
+    [
+        ("", 1, 1, "a problem list must be a mapping such as {gemmctl: 1, problems: [...]}"),
+        ("- m: 1", 1, 1, "a problem list must be a mapping"),
+        ("problems: [{name: p, groups: [{m: 1, n: 1, k: 1}]}]", 1, 1, "add 'gemmctl: 1'"),
+        ("gemmctl: 2\nwhatever: 1\nproblems: 3", 1, 10, "gemmctl must be 1"),
+        ("gemmctl: true\nproblems: []", 1, 10, "gemmctl must be 1, the format read here, not true"),
+        ("gemmctl: 1", 1, 1, "'problems' is missing"),
+        ("gemmctl: 1\nproblems: []", 2, 11, "problems must be a list of at least one"),
+        ("gemmctl: 1\nproblems: {}", 2, 11, "problems must be a list of at least one"),
+        ("gemmctl: 1\nproblems: [p]", 2, 12, "a problem must be a mapping such as {name: mine"),
+        ("gemmctl: 1\nproblems: [{name: p}]", 2, 12, "'groups' is missing"),
+        ("gemmctl: 1\nproblems: [{name: p, groups: }]", 2, 29, "groups must be a list"),
+        ("gemmctl: 1\nproblems:\n- groups: [{m: 1, n: 1, k: 1}]", 3, 3, "this problem has no name"),
+        ("gemmctl: 1\nproblems:\n- {name: 7, groups: [{m: 1, n: 1, k: 1}]}", 3, 10, "name must be"),
+        ("gemmctl: 1\nproblems:\n- {name: ' ', groups: [{m: 1, n: 1, k: 1}]}", 3, 10, "name must"),
+        ("gemmctl: 1\nproblems:\n- {name: \"a\\nb\", groups: [{m: 1, n: 1, k: 1}]}", 3, 10, "name"),
+        ("gemmctl: 1\nproblms: 1\nproblems: [{name: p, groups: [{m: 1, n: 1, k: 1}]}]", 2, 1,
+         "unknown key 'problms' in a problem list; did you mean 'problems'?"),
+        ("gemmctl: 1\ndefaults: [a]\nproblems: [{name: p, groups: [{m: 1, n: 1, k: 1}]}]", 2, 11,
+         "defaults must be a mapping such as {a: bf16, d: f32}, not a list"),
+        ("gemmctl: 1\nproblems: [", 2, 12, "expected the node content"),
+    ],
+)  # fmt: skip
+def test_a_wrong_list_is_refused_with_its_place(
+    text: str, line: int, column: int, message: str
+) -> None:
+    [(got_line, got_column, got)] = errors(text)
+    assert message in got
+    assert (got_line, got_column) == (line, column)
+
+
+def test_a_wrong_default_is_told_once_where_it_stands() -> None:
+    text = listed("{m: 1, n: 1, k: 1}", "{m: 2, n: 2, k: 2}", defaults="{a: f61, ld: 3}")
+    assert [(line, column) for line, column, _ in errors(text)] == [(2, 15), (2, 20)]
+
+
+def test_a_default_that_does_not_fit_a_group_names_the_group() -> None:
+    text = listed("{m: 1, n: 1, k: 8}", "{m: 1, n: 1, k: 20}", defaults="{lda: 16}")
+    [(line, column, message)] = errors(text)
+    assert (line, column) == (2, 12)
+    assert "in the group on line 7; write lda: 20" in message
+
+
+def test_what_an_alias_repeats_is_told_once() -> None:
+    assert len(errors(listed("&g {m: -1, n: 1, k: 1}", "*g", "*g"))) == 1
+
+
+def test_a_problem_holds_at_most_2_to_the_20_groups() -> None:
+    legal = groups("{m: 1, n: 1, k: 1, count: 1048575}", "{m: 2, n: 1, k: 1}")
+    assert len(legal) == 1 << 20
+    text = listed("{m: 1, n: 1, k: 1, count: 1048576}", "{m: 2, n: 1, k: 1}", "{m: 3, n: 1, k: 1}")
+    [(line, _, message)] = errors(text)
+    assert line == 7
+    assert "more than 1048576 groups" in message
+
+
+def test_bytes_are_summed_over_groups_and_counts() -> None:
+    one = "m: 2147483647, n: 1, k: 1, lda: 268435456"  # 2^60 bytes, in A nearly all
+    assert len(groups(f"{{{one}, count: 3}}")) == 3
+    [(line, column, _)] = errors(listed(f"{{{one}, count: 4}}"))
+    assert (line, column) == (6, 53)
+    [(line, column, _)] = errors(listed(*[f"{{{one}}}"] * 5))
+    assert (line, column) == (9, 9)
+
+
+def test_all_errors_of_all_files_come_together_in_order(tmp_path: Path) -> None:
+    first, second = tmp_path / "first.yaml", tmp_path / "second.yaml"
+    first.write_text(listed("{m: 1, n: 1, k: -1, kk: 1}", "{m: 1, n: 1, k: 1, m: 2, a: x}"))
+    second.write_text("gemmctl: 1\nproblems: [")
+    with pytest.raises(ListError) as caught:
+        problem.load([str(first), "-", str(second)], io.StringIO(listed("{m: x, n: 1, k: 1}")))
+    places = [(mark.file, mark.line, mark.column) for mark, _ in caught.value.errors]
+    assert places == [
+        (str(first), 6, 25),
+        (str(first), 6, 29),
+        (str(first), 7, 28),
+        (str(first), 7, 37),
+        ("<stdin>", 4, 11),
+        ("<stdin>", 6, 13),
+        (str(second), 2, 12),
+    ]
+    assert str(caught.value).startswith(f"{first}:6:25: k must be an integer from 0 to 2147483647")
+
+
+# Files
+
+
+def test_several_files_are_one_long_list(tmp_path: Path) -> None:
+    for name in ("x", "y"):
+        text = listed("{m: 1, n: 1, k: 1}").replace("name: p", f"name: {name}")
+        (tmp_path / name).write_text(text)
+    stdin = io.StringIO(listed("{m: 1, n: 1, k: 1}"))
+    found = problem.load([str(tmp_path / "y"), "-", str(tmp_path / "x")], stdin)
+    assert [p.name for p in found] == ["y", "p", "x"]
+    assert found[1].mark.file == "<stdin>"
+
+
+def test_names_are_unique_across_files(tmp_path: Path) -> None:
+    path = tmp_path / "list.yaml"
+    path.write_text(listed("{m: 1, n: 1, k: 1}"))
+    with pytest.raises(ListError) as caught:
+        problem.load([str(path), "-"], io.StringIO(listed("{m: 1, n: 1, k: 1}")))
+    [(mark, message)] = caught.value.errors
+    assert (mark.file, mark.line, mark.column) == ("<stdin>", 4, 11)
+    assert message == f"the name 'p' is taken by {path}:4; choose another"
+
+
+def test_files_that_cannot_be_read_are_all_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as caught:
+        problem.load([str(tmp_path / "none.yaml"), str(tmp_path)], io.StringIO())
+    missing, folder = str(caught.value).splitlines()
+    assert missing == f"cannot read {tmp_path}/none.yaml: No such file or directory; check the path"
+    assert folder == f"cannot read {tmp_path}: Is a directory; check the path"
+
+
+def test_standard_input_can_be_named_once() -> None:
+    with pytest.raises(UsageError, match="'-' is given twice"):
+        problem.load(["-", "-"], io.StringIO())
+
+
+def test_a_file_that_is_not_utf_8_is_refused_at_the_byte(tmp_path: Path) -> None:
+    path = tmp_path / "list.yaml"
+    path.write_bytes(b"gemmctl: 1\n# caf\xe9\n")
+    with pytest.raises(ListError) as caught:
+        problem.load([str(path)], io.StringIO())
+    assert str(caught.value).startswith(f"{path}:2:6: byte 0xe9 is not UTF-8")
+
+
+def test_standard_input_that_is_not_utf_8_is_refused() -> None:
+    stdin = io.TextIOWrapper(io.BytesIO(b"gemmctl: \xff"), encoding="utf-8")
+    with pytest.raises(UsageError, match="standard input is not UTF-8"):
+        problem.load(["-"], stdin)
+
+
+# --only
+
+
+def named(*names: str) -> list[Problem]:
+    mark = Mark("f", 1, 1, "")
+    return [Problem(name, (), mark) for name in names]
+
+
+def test_select_keeps_the_order_of_the_list() -> None:
+    problems = named("alpha", "beta", "gamma")
+    assert problem.select(problems, ["g*", "a*"]) == [problems[0], problems[2]]
+    assert problem.select(problems, ["?????", "beta"]) == problems
+    assert problem.select(problems, []) == problems
+
+
+def test_select_refuses_a_glob_that_matches_nothing() -> None:
+    with pytest.raises(UsageError, match=re.escape("named 'delta'; there are alpha, beta")):
+        problem.select(named("alpha", "beta"), ["alpha", "delta"])
+
+
+# The JSON Schema
+
+
+def test_the_schema_file_is_the_schema() -> None:
+    assert SCHEMA.read_text() == json.dumps(problem.schema(), indent=2) + "\n"
+
+
+def test_the_schema_has_the_keys_of_the_dataclass_and_count() -> None:
+    fields = {field.name for field in dataclasses.fields(Group)}
+    keys = problem.schema()["definitions"]["group"]["properties"].keys()
+    assert set(keys) == fields - {"marks"} | {"count"}
+
+
+def test_the_schema_is_draft_7() -> None:
+    jsonschema.Draft7Validator.check_schema(problem.schema())
+
+
+# Random lists
+
+LEGAL: dict[str, st.SearchStrategy[Any]] = {
+    "m": st.integers(0, 5000),
+    "n": st.integers(0, 5000),
+    "k": st.integers(0, 5000),
+    "count": st.integers(1, 20),
+    **{key: st.sampled_from(["bf16", "f16", "f32"]) for key in "abcd"},
+    **{f"{key}_layout": st.sampled_from(["row", "col"]) for key in "abd"},
+    **{f"ld{key}": st.integers(5000, 9000) for key in "abcd"},
+    "alpha": st.integers(-5, 5) | st.floats(-1e30, 1e30).filter(lambda x: x == 0 or abs(x) > 1e-30),
+    "beta": st.integers(-5, 5),
+}
+SIZES = {"m", "n", "k"}
+legal_group = st.fixed_dictionaries(
+    {key: LEGAL[key] for key in SIZES},
+    optional={key: LEGAL[key] for key in LEGAL.keys() - SIZES},
+)
+legal_defaults = st.fixed_dictionaries({}, optional=LEGAL)
+ILLEGAL: list[Any] = ["x", "", "64", None, True, 1 << 200, float("inf"), [], {}, [1], {"m": 1}]
+
+
+def one_problem(defaults: dict[str, Any], written: Sequence[Any]) -> str:
+    """A list in JSON, which is YAML too: group i stands on line 4 + i."""
+    lines = ['{"gemmctl": 1,', f'"defaults": {json.dumps(defaults)},',
+             '"problems": [{"name": "p", "groups": [',
+             ",\n".join(json.dumps(group) for group in written), "]}]}"]  # fmt: skip
+    return "\n".join(lines)
+
+
+@patient
+@given(legal_defaults, st.lists(legal_group, min_size=1, max_size=5))
+def test_a_legal_list_means_what_it_says(
+    defaults: dict[str, Any], written: list[dict[str, Any]]
+) -> None:
+    text = one_problem(defaults, written)
+    [found] = load(text)
+    jsonschema.validate(json.loads(text), problem.schema(), jsonschema.Draft7Validator)
+    expected = [group for group in written for _ in range((defaults | group).get("count", 1))]
+    assert len(found.groups) == len(expected)
+    for group, own in zip(found.groups, expected, strict=True):
+        for key, value in (defaults | own).items():
+            if key in ("alpha", "beta"):
+                assert getattr(group, key) == np.float32(value)
+            elif key != "count":
+                assert getattr(group, key) == value
+
+
+@patient
+@given(st.lists(legal_group, min_size=1, max_size=4), st.data())
+def test_a_list_with_one_wrong_value_is_refused_on_its_line(
+    written: list[dict[str, Any]], data: st.DataObject
+) -> None:
+    at = data.draw(st.integers(0, len(written) - 1))
+    key = data.draw(st.sampled_from(sorted(LEGAL)))
+    written[at] = written[at] | {key: data.draw(st.sampled_from(ILLEGAL))}
+    [(line, _, message)] = errors(one_problem({}, written))
+    assert line == 4 + at
+    assert message.startswith(f"{key} must be ")
+
+
+@patient
+@given(st.lists(legal_group, min_size=1, max_size=4), st.data())
+def test_a_list_with_a_missing_size_or_unknown_key_is_refused_on_its_line(
+    written: list[dict[str, Any]], data: st.DataObject
+) -> None:
+    at = data.draw(st.integers(0, len(written) - 1))
+    if data.draw(st.booleans()):
+        del written[at][data.draw(st.sampled_from(sorted(SIZES)))]
+    else:
+        key = data.draw(st.text(st.sampled_from("abcdklmn_x"), max_size=5))
+        written[at] = written[at] | {f"z{key}": 1}
+    assert [line for line, _, _ in errors(one_problem({}, written))] == [4 + at]
+
+
+anything = st.recursive(
+    st.one_of(
+        st.none(),
+        st.booleans(),
+        st.integers(-2, 1 << 65),
+        st.floats(),
+        st.text(max_size=5),
+        st.sampled_from(["bf16", "row", "gemmctl", "m"]),
+    ),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=4),
+        st.dictionaries(
+            st.sampled_from(["gemmctl", "defaults", "problems", "name", "groups", *LEGAL, "x"]),
+            inner,
+            max_size=5,
+        ),
+    ),
+    max_leaves=25,
+)
+nearly_a_list = st.fixed_dictionaries(
+    {
+        "gemmctl": st.just(1),
+        "problems": st.lists(
+            st.fixed_dictionaries(
+                {
+                    "name": st.text(max_size=3),
+                    "groups": st.lists(legal_group | anything, max_size=3),
+                },
+                optional={"defaults": legal_defaults | anything},
+            )
+        ),
+    },
+    optional={"defaults": legal_defaults | anything, "x": anything},
+)
+
+
+@patient
+@given(anything | nearly_a_list)
+def test_whatever_is_accepted_the_schema_accepts_too(document: Any) -> None:
+    try:
+        load(json.dumps(document))
+    except ListError:
+        return
+    jsonschema.validate(document, problem.schema(), jsonschema.Draft7Validator)
+
+
+words = [
+    "gemmctl",
+    "problems",
+    "defaults",
+    "name",
+    "groups",
+    *LEGAL,
+    "1",
+    "64",
+    "1e9",
+    "bf16",
+    "row",
+]
+marks = [*"{}[]:,-?&*!|>'\"#%@` \n", ": ", "- ", "\n  ", "\n    "]
+
+
+@patient
+@given(st.text() | st.lists(st.sampled_from(words + marks)).map("".join))
+def test_any_text_is_a_list_or_a_list_error(text: str) -> None:
+    try:
+        load(text)
+    except ListError as error:
+        assert str(error).startswith("<stdin>:")
+
+
+# The lists that ship
+
+
+def test_the_shipped_lists_load_as_one_list_named_after_their_files() -> None:
+    found = problem.load([str(path) for path in LISTS], io.StringIO())
+    assert [p.name for p in found] == [path.stem for path in LISTS]
+    assert len(found) == 17
+
+
+@pytest.mark.parametrize("path", LISTS, ids=lambda path: path.stem)
+def test_a_shipped_list_names_its_schema_and_says_what_it_stands_for(path: Path) -> None:
+    modeline, blank, about, *_ = path.read_text().splitlines()
+    found = re.fullmatch(r"# yaml-language-server: \$schema=(\S+)", modeline)
+    assert found
+    assert (path.parent / found[1]).samefile(SCHEMA)
+    assert blank == "#"
+    assert about.startswith("# ")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [path for path in LISTS if path.stem not in ("ragged", "edge", "tiny")],
+    ids=lambda path: path.stem,
+)
+def test_a_shipped_list_is_what_make_suite_writes_for_its_shapes(path: Path) -> None:
+    spec = importlib.util.spec_from_file_location("make_suite", ROOT / "problems/make_suite.py")
+    assert spec and spec.loader
+    make_suite = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(make_suite)
+    text = path.read_text()
+    [found] = load(text)
+    about = " ".join(line[2:] for line in text.splitlines()[2:] if line.startswith("# "))
+    shapes = make_suite.read_shapes(f"{g.m} {g.n} {g.k}\n" for g in found.groups)
+    first = found.groups[0]
+    assert make_suite.render(found.name, about, shapes, first.a, first.d) == text
+
+
+def test_seed10_is_ten_f16_products_written_as_f32() -> None:
+    [found] = problem.load([str(ROOT / "problems" / "seed10.yaml")], io.StringIO())
+    assert len(found.groups) == 10
+    assert {(g.m, g.n, g.k, g.a, g.b, g.d) for g in found.groups} == {
+        (768, 768, 1024, "f16", "f16", "f32")
+    }
+
+
+def test_ragged_covers_every_pair_of_types_and_every_type_of_c() -> None:
+    [found] = problem.load([str(ROOT / "problems" / "ragged.yaml")], io.StringIO())
+    every = {"bf16", "f16", "f32"}
+    assert {(g.a, g.d) for g in found.groups} == {(a, d) for a in every - {"f32"} for d in every}
+    assert {g.c for g in found.groups if g.beta} == every
+
+
+def test_edge_has_every_kind_of_empty_group() -> None:
+    [found] = problem.load([str(ROOT / "problems" / "edge.yaml")], io.StringIO())
+    kinds = {(g.m == 0, g.n == 0, g.k == 0, g.beta == 0) for g in found.groups}
+    assert {(True, False, False, True), (False, True, False, True), (True, True, True, True),
+            (False, False, True, True), (False, False, True, False)} <= kinds  # fmt: skip
+    assert any(g.alpha == 0 and g.beta == 1 for g in found.groups)
+    assert any(g.m == 1 for g in found.groups)

@@ -1,0 +1,201 @@
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pytest
+
+from gemmctl import cubins, report, roofline, saved
+from gemmctl.bench import Result, Settings
+from gemmctl.data import DataSpec
+from gemmctl.device.base import Facts, Setup, Telemetry
+from gemmctl.formats import Report, render
+from gemmctl.reference import Verdict
+from support import TWO_PROBLEMS, make_plans
+
+CPU = Facts("cpu", "a cpu", 1 << 30)
+GPU = Facts("cuda", "a gpu", 1 << 37, "580.1", 132, roofline.H200)
+READING = Telemetry(sm_hz=1.5e9, power_w=650.0, throttle=("power cap",))
+
+
+def results(facts: Facts = GPU) -> list[Result]:
+    """Two problems that took 50 us and 20 us."""
+    on_gpu = facts.kind == "cuda"
+    setup = Setup(1.25e-3, 3e-5 if on_gpu else None)
+    readings = (READING,) if on_gpu else ()
+    bound_s = 25e-6 if on_gpu else None
+    return [
+        Result(plan, setup, (median, median * 0.8, median * 1.2), readings, bound_s)
+        for plan, median in zip(make_plans(TWO_PROBLEMS), (50e-6, 20e-6), strict=True)
+    ]
+
+
+def throughput(facts: Facts = GPU, *, verbose: bool = False) -> Report:
+    head = report.run_head(facts, Settings(), cubins.manifest())
+    return report.run(head, results(facts), facts, Settings(), verbose=verbose)
+
+
+def cells(text: str) -> list[list[str]]:
+    """A plain table's cells; columns are at least two blanks apart."""
+    return [
+        [cell for cell in line.replace("  ", "\t").split("\t") if cell]
+        for line in text.splitlines()
+    ]
+
+
+def test_the_throughput_table_has_the_columns_of_the_contract() -> None:
+    header = cells(render(throughput(), "plain"))[0]
+    assert [title.strip() for title in header] == [
+        "problem", "groups", "dtype", "MxNxK", "GFLOP", "MB", "kernel", "time us (cold)",
+        "TFLOP/s", "GB/s", "% of bound", "spread %", "set-up us",
+    ]  # fmt: skip
+
+
+def test_verbose_adds_padding_waves_clocks_power_and_throttling() -> None:
+    titles = throughput(verbose=True).titles
+    assert {"tile eff. %", "waves", "SM MHz", "power W", "throttle"} <= set(titles)
+
+
+def test_plain_is_a_header_and_one_line_per_problem() -> None:
+    lines = render(throughput(), "plain").splitlines()
+    assert [line.split()[0] for line in lines] == ["problem", "one", "two"]
+
+
+def test_every_cell_of_a_plain_table_is_one_word() -> None:
+    _, one, _ = render(throughput(), "plain").splitlines()
+    assert one.split() == [
+        "one", "3", "bf16", "64x128x64", "0.003146", "0.1229", "128x256x2", "50.00",
+        "0.06291", "2.458", "50.0", "10.0", "1250+30.00",
+    ]  # fmt: skip
+
+
+def test_what_the_cpu_ran_is_labelled_and_has_no_bound() -> None:
+    found = throughput(CPU)
+    row = dict(zip(found.titles, found.rows[0], strict=True))
+    assert row["kernel"].startswith("cpu:")
+    assert row["% of bound"] == "-"
+    assert "bound" not in " ".join(found.notes)
+
+
+def test_the_table_names_the_peak_and_bandwidth_of_its_bound() -> None:
+    assert "790 TFLOP/s, 4300 GB/s" in render(throughput(), "table")
+
+
+def test_the_table_says_which_cache_state_and_data_were_timed() -> None:
+    assert "cold cache, normal data, seed 0" in render(throughput(), "table")
+
+
+def test_json_holds_device_settings_hash_and_all_samples_in_base_units() -> None:
+    found = json.loads(render(throughput(), "json"))
+    assert found["format"] == saved.FORMAT
+    assert found["device"]["driver"] == "580.1"
+    assert found["cubin_sha256"] == cubins.manifest().sha256
+    assert found["settings"]["cache"] == "cold"
+    one = found["problems"][0]
+    assert one["median_s"] == 50e-6
+    assert one["samples_s"] == [50e-6, 40e-6, 60e-6]
+    assert one["flop_per_s"] == 3 * 2 * 64 * 128 * 64 / 50e-6
+    assert one["telemetry"] == [{"sm_hz": 1.5e9, "power_w": 650.0, "throttle": ["power cap"]}]
+
+
+def test_json_gives_every_group_once_with_its_count() -> None:
+    one, two = json.loads(render(throughput(), "json"))["problems"]
+    assert [(group["m"], group["count"]) for group in one["groups"]] == [(64, 3)]
+    assert [(group["m"], group["count"]) for group in two["groups"]] == [(17, 1), (0, 1), (5, 1)]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.0, "0"),
+        (None, "-"),
+        (12345.6, "12346"),
+        (1.0, "1.000"),
+        (0.00123449, "0.001234"),
+        (-2.5, "-2.500"),
+        (math.inf, "inf"),
+    ],
+)
+def test_numbers_have_four_digits_and_never_an_exponent(value: float | None, text: str) -> None:
+    assert report.number(value) == text
+
+
+def checked(*bad: int, groups: int = 3) -> report.Checked:
+    (plan, _) = make_plans(TWO_PROBLEMS.replace("count: 3", f"count: {groups}"))
+    verdicts = [
+        Verdict(
+            group=group,
+            method="exact full",
+            ok=group not in bad,
+            bad=7 if group in bad else 0,
+            worst=3.5 if group in bad else 0.25,
+            first=None,
+            unwritten=0,
+            outside=0,
+            message=f"group {group} says so",
+        )
+        for group in range(groups)
+    ]
+    return report.Checked(plan, DataSpec("int", 0), verdicts)
+
+
+def test_a_right_problem_is_one_ok_row() -> None:
+    found = report.verify({}, [checked()], GPU)
+    row = dict(zip(found.titles, found.rows[0], strict=True))
+    assert (row["groups"], row["good"], row["bad"], row["verdict"]) == ("3", "3", "0", "ok")
+    assert (row["method"], row["worst"]) == ("exact-full", "0.250")
+    assert found.details == []
+
+
+def test_a_wrong_group_is_counted_and_spelled_out() -> None:
+    found = report.verify({}, [checked(1)], GPU)
+    row = dict(zip(found.titles, found.rows[0], strict=True))
+    assert (row["good"], row["bad"], row["verdict"], row["worst"]) == ("2", "1", "BAD", "3.50")
+    assert "one (int): group 1 says so" in render(found, "plain").splitlines()
+
+
+def test_many_wrong_groups_are_cut_short_with_their_number() -> None:
+    found = report.verify({}, [checked(*range(100), groups=100)], GPU)
+    assert len(found.details) == report.MAX_DETAILS + 1
+    assert "90 more groups are bad" in found.details[-1]
+
+
+def test_verbose_verify_has_a_row_for_every_group() -> None:
+    found = report.verify({}, [checked(1)], GPU, verbose=True)
+    verdicts = [dict(zip(found.titles, row, strict=True))["verdict"] for row in found.rows]
+    assert verdicts == ["ok", "BAD", "ok"]
+
+
+def test_json_has_the_verdict_of_every_group() -> None:
+    found = json.loads(render(report.verify({}, [checked(1)], GPU), "json"))
+    (check,) = found["checks"]
+    assert [verdict["ok"] for verdict in check["verdicts"]] == [True, False, True]
+    assert check["methods"] == {"exact full": 3}
+
+
+def plan_row(text: str) -> dict[str, str]:
+    found = report.plan(make_plans(text), roofline.H200, cubins.manifest())
+    return dict(zip(found.titles, found.rows[0], strict=True))
+
+
+def test_the_plan_shows_launches_tiles_waves_padding_and_bound() -> None:
+    row = plan_row("{gemmctl: 1, problems: [{name: p, groups: [{m: 256, n: 256, k: 640}]}]}")
+    assert row["launches"] == "1"
+    assert row["padding %"] == "0.0"
+    flop, moved = 2 * 256 * 256 * 640, 2 * (2 * 256 * 640 + 256 * 256)
+    assert row["bound us"] == report.number(max(flop / 790e12, moved / 4300e9), 1e-6)
+
+
+def test_the_plan_of_nothing_but_empty_groups_runs_nothing() -> None:
+    row = plan_row("{gemmctl: 1, problems: [{name: p, groups: [{m: 0, n: 8, k: 8}]}]}")
+    assert (row["launches"], row["tiles"], row["GFLOP"], row["bound us"]) == ("0", "0", "0", "0")
+
+
+def test_info_names_device_driver_clocks_and_kernels() -> None:
+    found: Any = report.info(GPU, None, READING, cubins.manifest())
+    text = render(found, "plain")
+    assert "cuda: a gpu" in text
+    assert "580.1" in text
+    assert "1500 MHz, 650.0 W, power cap" in text
+    assert text.count("\nkernel ") == len(cubins.manifest().kernels)
