@@ -32,7 +32,7 @@ FLAGS = [
 ]  # fmt: skip
 K_TILE_BYTES = 128  # tile.cuh: K_TILE elements of two bytes
 STAGING_BYTES = 2 * 8192  # epilogue.cuh: two buffers for each consuming warpgroup
-BARRIER_BYTES = 512  # gemm.cuh: Shared's tile slots and barriers, rounded up
+BARRIER_BYTES = 512  # gemm.cuh: Shared's tile and barriers, rounded up
 SM_SHARED_BYTES = 228 * 1024  # CUDA C++ Programming Guide, compute capability 9.0
 CTA_RESERVED_BYTES = 1024  # of these, taken by the system for each CTA
 

@@ -80,6 +80,25 @@ __device__ __forceinline__ void add_c(float (&sums)[8], float beta, const Source
         });
 }
 
+// Where D's columns end, and how far its tensor map goes.
+struct Edge {
+    uint64_t address, ld;
+    uint32_t m, n, mapped;
+
+    template <class Output>
+    __device__ __forceinline__ void find(const Groups& groups, uint32_t group) {
+        address = groups.ptr_d[group];
+        ld = groups.ld_d[group];
+        m = groups.m[group];
+        n = groups.n[group];
+        mapped = mapped_columns(n, Output::half ? 2 : 4);
+    }
+    // Whether the 64 columns from `column` on hold the ones behind the map.
+    __device__ __forceinline__ bool ends_in(uint32_t column) const {
+        return mapped < n && column <= mapped && mapped < column + 64;
+    }
+};
+
 // Writes 16 rows of sums to a staging buffer, `row` rows down; `thread` is one of the warpgroup's 128.
 template <class Output>
 __device__ __forceinline__ void stage_rows(uint32_t buffer, uint32_t row, uint32_t thread,
@@ -109,53 +128,75 @@ __device__ __forceinline__ void stage_rows(uint32_t buffer, uint32_t row, uint32
     }
 }
 
-// One warpgroup's share of a tile: `2 * count` rows of D by 64 columns from `column` on. Scaling has a
-// copy of its own, so that the plain case stays short: with C's loads in its midst every tile took
-// 6 to 14% longer at K = 2048 and 768, for want of instruction cache.
-template <class Output, bool scaled, int count>
+// Writes what TMA cannot: it clips the columns of D at multiples of 16 bytes, so D's map ends at the
+// last such multiple and the columns behind it are copied from the staging buffer here.
+template <class Output>
+__device__ __forceinline__ void store_last_columns(uint32_t buffer, uint32_t row0, uint32_t count,
+                                                   uint32_t column0, const Edge& edge) {
+    constexpr uint32_t size = Output::half ? 2 : 4;
+    const uint32_t columns = edge.n - edge.mapped;
+    for (uint32_t i = threadIdx.x % 128; i < count * columns; i += 128) {
+        const uint32_t row = i / columns, column = edge.mapped + i % columns;
+        const uint32_t bytes = (column - column0) * size;  // from the start of the 64 columns
+        const uint32_t box = bytes / 128 * Output::rows * 128;
+        const uint32_t from = buffer + box + row * 128 +
+                              ((bytes % 128 / 16) ^ (row % 8)) * 16 + bytes % 16;
+        if (row0 + row < edge.m) {
+            const uint64_t to = edge.address + ((row0 + row) * edge.ld + column) * size;
+            if constexpr (Output::half)
+                *reinterpret_cast<uint16_t*>(to) = ptx::load_shared_16(from);
+            else
+                *reinterpret_cast<uint32_t*>(to) = ptx::load_shared_32(from);
+        }
+    }
+}
+
+// One warpgroup's share of a tile: `2 * count` rows of D by 64 columns from `column` on. `turn` counts
+// the buffers used so far: the store before the last has to have read the one that comes next.
+//
+// What is not plain (alpha, beta, columns that TMA cannot store) has a copy of its own, so that the
+// plain case stays short: with C's loads in its midst every tile took 6 to 14% longer at K = 2048
+// and 768, for want of instruction cache.
+template <class Output, bool plain, int count>
 __device__ __forceinline__ void store_tile(float (&sums)[count], const Tile& tile, uint32_t column,
                                            const TensorMap* map, const Groups& groups,
-                                           uint8_t (&staging)[2][STAGING_BYTES],
+                                           uint8_t (&staging)[2][STAGING_BYTES], uint32_t& turn,
                                            uint32_t consumer) {
     constexpr uint32_t width = 2 * count, rows = Output::rows;
     const bool issuer = threadIdx.x % 128 == 0;
-    const auto sync = [consumer] {
-        if (consumer == 0)
-            ptx::named_sync<1, 128>();
-        else
-            ptx::named_sync<2, 128>();
-    };
     SourceC c = {};
-    if constexpr (scaled) {
+    Edge edge = {};
+    if constexpr (!plain) {
         const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
         if (tile.beta != 0.0f)
             c.find(groups, tile.group, tile.m0 + 2 * (lane % 4), column + 16 * warp + lane / 4);
+        edge.find<Output>(groups, tile.group);
     }
 #pragma unroll
     for (uint32_t begin = 0; begin < width; begin += rows) {
         // Opaque, so that addresses are computed here and not, for all buffers and widths, in advance:
         // the compiler would keep them in local memory.
         const uint32_t thread = ptx::opaque(threadIdx.x % 128);
-        const uint32_t buffer = ptx::opaque(ptx::shared_address(staging[begin / rows % 2]));
+        const uint32_t buffer = ptx::opaque(ptx::shared_address(staging[turn % 2]));
         const uint32_t end = begin + rows < width ? begin + rows : width;
+        ++turn;
         if (issuer) ptx::store_wait_read<1>();
-        sync();
+        ptx::warpgroup_sync(consumer);
 #pragma unroll
         for (uint32_t row = begin; row < end; row += 16) {
             float values[8];
 #pragma unroll
             for (int i = 0; i < 8; ++i)
-                values[i] = scaled ? tile.alpha * sums[row / 2 + i] : sums[row / 2 + i];
-            if constexpr (scaled)
+                values[i] = plain ? sums[row / 2 + i] : tile.alpha * sums[row / 2 + i];
+            if constexpr (!plain)
                 if (tile.beta != 0.0f) add_c(values, tile.beta, c, row);
             stage_rows<Output>(buffer, row - begin, thread, values);
         }
         ptx::fence_shared_to_async();
-        sync();
-        if (issuer) {
-            const uint32_t box_rows = store_rows(tile.width, rows);
+        ptx::warpgroup_sync(consumer);
+        if (issuer && (plain || column < edge.mapped)) {
             const uint32_t stored = min(end, tile.width);
-            for (uint32_t row = begin; row < stored; row += box_rows) {
+            for (uint32_t row = begin; row < stored; row += tile.box) {
                 const uint32_t from = buffer + (row - begin) * 128;
                 ptx::tensor_store(map, from, column, tile.m0 + row);
                 if constexpr (!Output::half)
@@ -163,15 +204,20 @@ __device__ __forceinline__ void store_tile(float (&sums)[count], const Tile& til
             }
             ptx::store_commit();
         }
+        if constexpr (!plain)
+            if (edge.ends_in(column))
+                store_last_columns<Output>(buffer, tile.m0 + begin, min(end, tile.width) - begin,
+                                           column, edge);
     }
 }
 
 template <class Output, int count>
 __device__ __forceinline__ void epilogue(float (&sums)[count], const Tile& tile, uint32_t column,
                                          const TensorMap* map, const Groups& groups,
-                                         uint8_t (&staging)[2][STAGING_BYTES], uint32_t consumer) {
-    if (tile.alpha == 1.0f && tile.beta == 0.0f)
-        store_tile<Output, false>(sums, tile, column, map, groups, staging, consumer);
+                                         uint8_t (&staging)[2][STAGING_BYTES], uint32_t& turn,
+                                         uint32_t consumer) {
+    if (tile.plain)
+        store_tile<Output, true>(sums, tile, column, map, groups, staging, turn, consumer);
     else
-        store_tile<Output, true>(sums, tile, column, map, groups, staging, consumer);
+        store_tile<Output, false>(sums, tile, column, map, groups, staging, turn, consumer);
 }

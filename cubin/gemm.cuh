@@ -29,30 +29,33 @@ struct Config {
     static constexpr int row_bytes = K_TILE * 2;
     static constexpr int b_bytes = rows * row_bytes;
     static constexpr int stage_bytes = b_bytes + max_width * row_bytes;
-    static constexpr int tile_slots = 4;  // the most tiles that are handed out ahead
 
     static_assert(max_width % 16 == 0 && max_width <= 256, "wgmma's N goes up to 256");
     static_assert(cluster == 1 || cluster == 2, "larger clusters leave SMs idle on an H200");
 };
 
+constexpr int FIRST = 132;  // one for every SM of an H200
+
 template <class C>
 struct Shared {
     alignas(1024) uint8_t ring[C::stages][C::stage_bytes];
     alignas(1024) uint8_t staging[C::consumers][2][STAGING_BYTES];
-    Tile tiles[C::tile_slots];
+    Tile tile;  // that comes next
     uint64_t full[C::stages];
     uint64_t empty[C::stages];
-    uint64_t tile_full[C::tile_slots];
-    uint64_t tile_empty[C::tile_slots];  // of the cluster's first CTA: it hands out for all
+    uint64_t tile_full;
+    uint64_t tile_empty;  // of the cluster's first CTA: it hands out for all
 };
 
 struct Params {
-    const Tile* tiles;   // tile_count records and one of width 0
+    const Tile* tiles;    // tile_count records and one of width 0
     uint32_t tile_count;
-    uint32_t ahead;      // tiles handed out before the consumers ask: 1 to tile_slots
-    uint32_t* counter;   // 0 before and after every launch
+    uint32_t* counter;    // 0 before and after every launch
+    uint32_t* flags;      // of split tiles; 0 before and after every launch
+    float4* workspace;    // slots of partial sums
     const Maps* maps;
     Groups groups;
+    Tile first[FIRST];    // the first records of `tiles`: there before the first load could be
 };
 
 // A place in a ring: an index, and the parity of the round.
@@ -67,36 +70,42 @@ struct Cursor {
     }
 };
 
-// Waits for the next tile, copies it out and gives its slot back.
+// Waits for the next tile, copies it out and lets the one after it come. `round` is the parity of the
+// tiles seen so far.
 template <class C>
-__device__ __forceinline__ Tile next_tile(Shared<C>& shared, Cursor& slot, uint32_t ahead,
-                                          bool release) {
-    ptx::barrier_wait(ptx::shared_address(&shared.tile_full[slot.index]), slot.round);
-    const Tile tile = shared.tiles[slot.index];
+__device__ __forceinline__ Tile next_tile(Shared<C>& shared, uint32_t& round, bool release) {
+    ptx::barrier_wait(ptx::shared_address(&shared.tile_full), round);
+    const Tile tile = shared.tile;
+    round ^= 1;
     if (release) {
-        const uint32_t barrier = ptx::shared_address(&shared.tile_empty[slot.index]);
+        const uint32_t barrier = ptx::shared_address(&shared.tile_empty);
         if constexpr (C::cluster == 1)
             ptx::barrier_arrive(barrier);
         else
             ptx::barrier_arrive_remote(ptx::map_to_rank(barrier, 0));
     }
-    slot.advance(ahead);
     return tile;
 }
 
-// One thread of the cluster: the first tile is the cluster's own number, every further one comes from
-// the counter. A launch of T tiles on G clusters draws T - G of them and each cluster one number past
+// One thread of every CTA: the first tile is the cluster's own number and comes with the parameters.
+// Every further one the cluster's first CTA draws from the counter and copies to all. A launch of T tiles on G clusters draws T - G of them and each cluster one number past
 // the end: T draws, after which atomicInc has wrapped to 0 for the next launch.
 template <class C>
 __device__ __forceinline__ void hand_out_tiles(Shared<C>& shared, const Params& params) {
-    Cursor slot;
-    uint32_t index = ptx::cluster_id();
+    const uint32_t full = ptx::shared_address(&shared.tile_full);
+    const uint32_t to = ptx::shared_address(&shared.tile);
+    uint32_t index = ptx::cluster_id(), round = 0;
+    bool given = index < FIRST;
+    if (given) {
+        shared.tile = params.first[index];
+        ptx::barrier_arrive(full);
+    }
+    if (C::cluster > 1 && ptx::cluster_rank() != 0) return;
     while (true) {
-        const uint32_t full = ptx::shared_address(&shared.tile_full[slot.index]);
-        const uint32_t to = ptx::shared_address(&shared.tiles[slot.index]);
         const void* record = params.tiles + index;
-        ptx::barrier_wait(ptx::shared_address(&shared.tile_empty[slot.index]), slot.round ^ 1);
-        if constexpr (C::cluster == 1) {
+        if (given) {
+            given = false;
+        } else if constexpr (C::cluster == 1) {
             ptx::barrier_expect(full, sizeof(Tile));
             ptx::bulk_load(to, record, sizeof(Tile), full);
         } else {
@@ -105,37 +114,46 @@ __device__ __forceinline__ void hand_out_tiles(Shared<C>& shared, const Params& 
             ptx::bulk_load_multicast(to, record, sizeof(Tile), full, (1 << C::cluster) - 1);
         }
         if (index == params.tile_count) return;
-        slot.advance(params.ahead);
-        // Ask only when the slot is free: a tile taken too early is a tile nobody else can take.
-        ptx::barrier_wait(ptx::shared_address(&shared.tile_empty[slot.index]), slot.round ^ 1);
+        // Ask only when everybody has begun with this tile: one that is taken too early is one that
+        // nobody else can take. Two ahead made 249 tiles on 132 SMs a quarter slower.
+        ptx::barrier_wait(ptx::shared_address(&shared.tile_empty), round);
+        round ^= 1;
         const uint32_t drawn = atomicInc(params.counter, params.tile_count - 1);
         index = min(ptx::cluster_count() + drawn, params.tile_count);
     }
+}
+
+// Makes the maps that an earlier kernel wrote fit for use. D's too, for the warpgroups that wait for
+// the loads: an acquire of their own would stand between two tiles (1 to 2% at K = 768).
+__device__ __forceinline__ void acquire_maps(const Maps& maps) {
+    ptx::tensor_map_acquire(&maps.a);
+    ptx::tensor_map_acquire(&maps.b);
+    ptx::tensor_map_acquire(&maps.d);
+}
+
+// The group whose maps are acquired before the CTA's barriers are ready, if there is time for that.
+__device__ __forceinline__ uint32_t first_group(const Params& params) {
+    const uint32_t cluster = ptx::cluster_id();
+    return cluster < FIRST ? params.first[cluster].group : ~0u;
 }
 
 // One thread of every CTA: keeps the ring full, tile after tile.
 template <class C>
 __device__ __forceinline__ void load_operands(Shared<C>& shared, const Params& params) {
     const uint32_t rank = C::cluster == 1 ? 0 : ptx::cluster_rank();
-    Cursor slot, stage;
-    uint32_t last_group = ~0u;
+    Cursor stage;
+    uint32_t round = 0, last_group = first_group(params);
     while (true) {
-        const Tile tile = next_tile<C>(shared, slot, params.ahead, true);
+        const Tile tile = next_tile<C>(shared, round, true);
         if (tile.width == 0) return;
         const Maps& maps = params.maps[tile.group];
-        if (tile.group != last_group) {
-            // D's map too, for the warpgroups that wait for these loads: their own acquire would
-            // stand between two tiles (1 to 2% at K = 768).
-            ptx::tensor_map_acquire(&maps.a);
-            ptx::tensor_map_acquire(&maps.b);
-            ptx::tensor_map_acquire(&maps.d);
-            last_group = tile.group;
-        }
+        if (tile.group != last_group) acquire_maps(maps);
+        last_group = tile.group;
         const uint32_t share = tile.width / C::cluster;  // rows of A that this CTA loads
         const uint32_t bytes = C::b_bytes + tile.width * C::row_bytes;
         const int b_row = tile.n0 + rank * C::rows;
         const int a_row = tile.m0 + rank * share;
-        for (uint32_t k = 0; k < tile.k_tiles; ++k) {
+        for (uint32_t k = tile.k0; k < tile.k0 + tile.k_tiles; ++k) {
             const uint32_t full = ptx::shared_address(&shared.full[stage.index]);
             const uint32_t b = ptx::shared_address(shared.ring[stage.index]);
             const uint32_t a = b + C::b_bytes + rank * share * C::row_bytes;
@@ -204,23 +222,93 @@ __device__ __forceinline__ void multiply_tile(float (&sums)[width / 2], Shared<C
     for (float& sum : sums) asm volatile("" : "+f"(sum));
 }
 
+// The warpgroup's part of a workspace slot: 16-byte words in the order of the threads' registers.
+template <class C>
+__device__ __forceinline__ float4* slot_of(const Params& params, uint32_t slot, uint32_t rank,
+                                           uint32_t consumer) {
+    constexpr uint32_t words = C::max_width / 8 * 128;
+    return params.workspace + ((slot * C::cluster + rank) * C::consumers + consumer) * words +
+           threadIdx.x % 128;
+}
+
+// The flag of the warpgroup's share of a split tile. It counts the parts and then those who have seen
+// them all, and is 0 again after the last.
+template <class C>
+__device__ __forceinline__ uint32_t* flag_of(const Params& params, const Tile& tile, uint32_t rank,
+                                             uint32_t consumer) {
+    return params.flags + (tile.flag * C::cluster + rank) * C::consumers + consumer;
+}
+
+// Puts a part of a sum into its slot and counts it.
+template <class C, int width>
+__device__ __forceinline__ void store_part(const float (&sums)[width / 2], const Params& params,
+                                           const Tile& tile, uint32_t rank, uint32_t consumer) {
+    float4* to = slot_of<C>(params, tile.slot, rank, consumer);
+#pragma unroll
+    for (int i = 0; i < width / 8; ++i)
+        __stcg(to + i * 128,
+               make_float4(sums[4 * i], sums[4 * i + 1], sums[4 * i + 2], sums[4 * i + 3]));
+    __threadfence();
+    ptx::warpgroup_sync(consumer);
+    if (threadIdx.x % 128 == 0)
+        atomicInc(flag_of<C>(params, tile, rank, consumer), tile.splits + tile.readers - 1);
+}
+
+// Adds up the parts of some rows, always in the same order: the result does not depend on which part
+// came first.
+template <class C, int width>
+__device__ __forceinline__ void add_parts(float (&sums)[width / 2], const Params& params,
+                                          const Tile& tile, uint32_t rank, uint32_t consumer) {
+    if (threadIdx.x % 128 == 0) {
+        uint32_t* flag = flag_of<C>(params, tile, rank, consumer);
+        while (ptx::load_acquire(flag) < tile.splits) __nanosleep(20);
+        atomicInc(flag, tile.splits + tile.readers - 1);
+    }
+    ptx::warpgroup_sync(consumer);
+    const float4* from = slot_of<C>(params, tile.slot, rank, consumer) + tile.row / 8 * 128;
+    constexpr uint32_t stride = C::max_width / 8 * 128 * C::consumers * C::cluster;
+#pragma unroll
+    for (float& sum : sums) sum = 0;
+#pragma unroll 8
+    for (uint32_t split = 0; split < tile.splits; ++split) {
+#pragma unroll
+        for (int i = 0; i < width / 8; ++i) {
+            const float4 part = __ldcg(from + split * stride + i * 128);
+            sums[4 * i] += part.x;
+            sums[4 * i + 1] += part.y;
+            sums[4 * i + 2] += part.z;
+            sums[4 * i + 3] += part.w;
+        }
+    }
+}
+
 // One warpgroup's role. Every width has its own copy of the main loop and of the epilogue: sums that
 // several widths share end up in local memory.
 template <class C>
 __device__ __forceinline__ void consume_tiles(Shared<C>& shared, const Params& params,
                                               uint32_t consumer) {
     const uint32_t rank = C::cluster == 1 ? 0 : ptx::cluster_rank();
-    Cursor slot, stage;
+    Cursor stage;
+    uint32_t round = 0, turn = 0;
     while (true) {
-        const Tile tile = next_tile<C>(shared, slot, params.ahead, threadIdx.x % 32 == 0);
+        const Tile tile = next_tile<C>(shared, round, threadIdx.x % 32 == 0);
         if (tile.width == 0) break;
         const TensorMap* map = &params.maps[tile.group].d;
         const uint32_t column = tile.n0 + rank * C::rows + consumer * 64;
+        const auto store = [&](auto& sums) {
+            epilogue<typename C::Output>(sums, tile, column, map, params.groups,
+                                         shared.staging[consumer], turn, consumer);
+        };
         if (tile.k_tiles == 0) {
             if (threadIdx.x % 128 == 0) ptx::tensor_map_acquire(map);
-            float zeros[C::max_width / 2] = {};
-            epilogue<typename C::Output>(zeros, tile, column, map, params.groups,
-                                         shared.staging[consumer], consumer);
+            if (tile.splits == 0) {
+                float zeros[C::max_width / 2] = {};
+                store(zeros);
+            } else {
+                float sums[REDUCED_ROWS / 2];
+                add_parts<C, REDUCED_ROWS>(sums, params, tile, rank, consumer);
+                store(sums);
+            }
             continue;
         }
         switch (tile.width) {
@@ -229,8 +317,10 @@ __device__ __forceinline__ void consume_tiles(Shared<C>& shared, const Params& p
         if constexpr (w <= C::max_width) {                                                   \
             float sums[w / 2];                                                               \
             multiply_tile<C, w>(sums, shared, stage, tile.k_tiles, consumer);                \
-            epilogue<typename C::Output>(sums, tile, column, map, params.groups,             \
-                                         shared.staging[consumer], consumer);                \
+            if (tile.splits > 0)                                                             \
+                store_part<C, w>(sums, params, tile, rank, consumer);                        \
+            else                                                                             \
+                store(sums);                                                                 \
         }                                                                                    \
         break;
             WIDTH(16) WIDTH(32) WIDTH(48) WIDTH(64) WIDTH(80) WIDTH(96) WIDTH(112) WIDTH(128)
@@ -249,16 +339,20 @@ __device__ __forceinline__ void run_roles(const Params& params) {
     Shared<C>& shared = *reinterpret_cast<Shared<C>*>(memory);
 
     if (threadIdx.x == 0) {
+        if (const uint32_t group = first_group(params); group != ~0u) {
+            const Maps& maps = params.maps[group];
+            acquire_maps(maps);
+            ptx::tensor_map_prefetch(&maps.a);
+            ptx::tensor_map_prefetch(&maps.b);
+        }
         if (ptx::shared_address(memory) % 1024 != 0) __trap();  // the swizzle counts from there
         constexpr int warps = 4 * C::consumers;
         for (int i = 0; i < C::stages; ++i) {
             ptx::barrier_init(ptx::shared_address(&shared.full[i]), 1);
             ptx::barrier_init(ptx::shared_address(&shared.empty[i]), warps * C::cluster);
         }
-        for (int i = 0; i < C::tile_slots; ++i) {
-            ptx::barrier_init(ptx::shared_address(&shared.tile_full[i]), 1);
-            ptx::barrier_init(ptx::shared_address(&shared.tile_empty[i]), (warps + 1) * C::cluster);
-        }
+        ptx::barrier_init(ptx::shared_address(&shared.tile_full), 1);
+        ptx::barrier_init(ptx::shared_address(&shared.tile_empty), (warps + 1) * C::cluster);
         ptx::fence_barrier_init();
     }
     if constexpr (C::cluster == 1)
@@ -274,8 +368,7 @@ __device__ __forceinline__ void run_roles(const Params& params) {
         if constexpr (uneven) ptx::registers_release<56>();
         const uint32_t warp = threadIdx.x / 32;
         if (warp == 0 && threadIdx.x == 0) load_operands<C>(shared, params);
-        if (warp == 1 && threadIdx.x == 32 && (C::cluster == 1 || ptx::cluster_rank() == 0))
-            hand_out_tiles<C>(shared, params);
+        if (warp == 1 && threadIdx.x == 32) hand_out_tiles<C>(shared, params);
     } else {
         if constexpr (uneven) ptx::registers_claim<224>();
         consume_tiles<C>(shared, params, warpgroup - 1);

@@ -100,6 +100,14 @@ __device__ __forceinline__ void named_sync() {
     asm volatile("bar.sync %0, %1;" ::"n"(id), "n"(threads) : "memory");
 }
 
+// All threads of consuming warpgroup `consumer`.
+__device__ __forceinline__ void warpgroup_sync(uint32_t consumer) {
+    if (consumer == 0)
+        named_sync<1, 128>();
+    else
+        named_sync<2, 128>();
+}
+
 // ---- bulk copies (TMA) ----
 
 // 16-byte multiples from global memory to shared memory, here or in every CTA of `mask`.
@@ -176,6 +184,11 @@ __device__ __forceinline__ void tensor_map_acquire(const void* map) {
     asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(map) : "memory");
 }
 
+// Ask for a map to be read into the SM's own cache.
+__device__ __forceinline__ void tensor_map_prefetch(const void* map) {
+    asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
+
 __device__ __forceinline__ void tensor_map_address(uint32_t map, uint64_t address) {
     asm volatile("tensormap.replace.tile.global_address.shared::cta.b1024.b64 [%0], %1;" ::"r"(map),
                  "l"(address)
@@ -223,6 +236,25 @@ __device__ __forceinline__ void store_matrices_transposed(uint32_t to, uint32_t 
     asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to),
                  "r"(m0), "r"(m1), "r"(m2), "r"(m3)
                  : "memory");
+}
+
+// What other CTAs wrote before they released `address` can be read afterwards.
+__device__ __forceinline__ uint32_t load_acquire(const uint32_t* address) {
+    uint32_t value;
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(address) : "memory");
+    return value;
+}
+
+__device__ __forceinline__ uint32_t load_shared_32(uint32_t address) {
+    uint32_t value;
+    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(value) : "r"(address) : "memory");
+    return value;
+}
+
+__device__ __forceinline__ uint16_t load_shared_16(uint32_t address) {
+    uint16_t value;
+    asm volatile("ld.shared.u16 %0, [%1];" : "=h"(value) : "r"(address) : "memory");
+    return value;
 }
 
 // Global memory at `address` if `wanted`, else 0.

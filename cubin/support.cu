@@ -17,8 +17,8 @@ constexpr int MAP_THREADS = 96;  // a multiple of 3: one thread per map, three m
 // whole lines.
 extern "C" __global__ void __launch_bounds__(MAP_THREADS)
     build_maps(const __grid_constant__ Templates templates, const __grid_constant__ Groups groups,
-               uint32_t group_count, Maps* maps, uint32_t cluster, uint32_t staging_rows,
-               uint32_t operand_bytes, uint32_t output_bytes) {
+               uint32_t group_count, Maps* maps, uint32_t cluster, uint32_t operand_bytes,
+               uint32_t output_bytes) {
     __shared__ TensorMap built[MAP_THREADS];
     const uint32_t first = blockIdx.x * MAP_THREADS, mine = first + threadIdx.x;
     const uint32_t group = mine / 3, operand = mine % 3;
@@ -26,25 +26,24 @@ extern "C" __global__ void __launch_bounds__(MAP_THREADS)
         built[threadIdx.x] = (&templates.a)[operand];
         const uint32_t map = ptx::shared_address(&built[threadIdx.x]);
         const uint32_t m = groups.m[group], n = groups.n[group], k = groups.k[group];
-        const uint32_t width = groups.width[group];
         // An extent of 0 would wrap to 2^32 (the map holds extents less one); such maps stay unused.
         if (operand == 0 && k > 0) {
             ptx::tensor_map_address(map, groups.ptr_a[group]);
             ptx::tensor_map_extent<0>(map, k);
             ptx::tensor_map_extent<1>(map, m);
             ptx::tensor_map_stride(map, groups.ld_a[group] * operand_bytes);
-            ptx::tensor_map_box<1>(map, width / cluster);
+            ptx::tensor_map_box<1>(map, groups.width[group] / cluster);
         } else if (operand == 1 && k > 0) {
             ptx::tensor_map_address(map, groups.ptr_b[group]);
             ptx::tensor_map_extent<0>(map, k);
             ptx::tensor_map_extent<1>(map, n);
             ptx::tensor_map_stride(map, groups.ld_b[group] * operand_bytes);
-        } else if (operand == 2) {
+        } else if (operand == 2 && mapped_columns(n, output_bytes) > 0) {
             ptx::tensor_map_address(map, groups.ptr_d[group]);
-            ptx::tensor_map_extent<0>(map, n);
+            ptx::tensor_map_extent<0>(map, mapped_columns(n, output_bytes));
             ptx::tensor_map_extent<1>(map, m);
             ptx::tensor_map_stride(map, groups.ld_d[group] * output_bytes);
-            ptx::tensor_map_box<1>(map, store_rows(width, staging_rows));
+            ptx::tensor_map_box<1>(map, groups.box[group]);
         }
     }
     __syncthreads();

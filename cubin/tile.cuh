@@ -3,19 +3,36 @@
 
 #include <cstdint>
 
-// One entry of the tile list (gemmctl/plan.py: TILE). It covers rows [m0, m0 + width) of D and as
-// many columns from n0 on as the kernel's tile has. An entry of width 0 ends the list.
-struct Tile {
+// One entry of the tile list (gemmctl/plan.py: TILE): a piece of work for one CTA or cluster. It covers
+// rows [m0, m0 + width) of D, and as many columns from n0 on as the kernel's tile has.
+//
+// splits = 0: the whole sum over K, and D. An entry of width 0 ends the list.
+// splits > 0, k_tiles > 0: part of the sum, from K tile k0 on; it goes to slot `slot` of the workspace,
+// and `flag` counts it.
+// splits > 0, k_tiles = 0: once the flag has counted all splits, their sum in the order of the slots
+// from `slot` on, and D; for rows [row, row + width) of what the parts cover.
+struct alignas(16) Tile {
     uint32_t group;
     uint32_t m0;
     uint32_t n0;
     uint32_t width;
+    uint32_t k0;
     uint32_t k_tiles;
     float alpha;
     float beta;
+    uint32_t splits;
+    uint32_t slot;
+    uint32_t flag;
+    uint32_t readers;  // entries that sum up the parts
+    uint32_t row;
+    uint32_t plain;    // alpha is 1, beta is 0, and TMA can store all columns
+    uint32_t box;      // rows of D that one TMA store takes
     uint32_t unused;
 };
-static_assert(sizeof(Tile) == 32, "a tile record is one 32-byte sector");
+static_assert(sizeof(Tile) == 64, "two 32-byte sectors, and what a bulk copy can move");
+
+// Rows of D in an entry that sums up parts.
+constexpr uint32_t REDUCED_ROWS = 16;
 
 struct alignas(128) TensorMap {
     uint4 words[8];
@@ -40,7 +57,8 @@ struct Groups {
     const uint32_t* m;
     const uint32_t* n;
     const uint32_t* k;
-    const uint32_t* width;
+    const uint32_t* width;  // rows of A per tile
+    const uint32_t* box;    // rows of D per TMA store
     const uint32_t* type_c;
 };
 
@@ -50,9 +68,7 @@ enum : uint32_t { TYPE_BF16 = 0, TYPE_F16 = 1, TYPE_F32 = 2 };
 // Elements of K in one pipeline stage: 128 bytes, the span of the swizzle.
 constexpr int K_TILE = 64;
 
-// Rows of D in one box of its tensor map: the largest power of two in the width, at most the rows
-// of one staging buffer. So the boxes of a tile never reach into the next one.
-__host__ __device__ constexpr uint32_t store_rows(uint32_t width, uint32_t buffer_rows) {
-    const uint32_t power = width & (~width + 1);
-    return power < buffer_rows ? power : buffer_rows;
+// Columns of D that its tensor map covers: whole 16-byte words, as TMA stores clip at nothing finer.
+__host__ __device__ constexpr uint32_t mapped_columns(uint32_t n, uint32_t element_bytes) {
+    return n / (16 / element_bytes) * (16 / element_bytes);
 }

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from time import monotonic, sleep
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from gemmctl.data import DataSpec
 from gemmctl.device.base import Device, Session, Setup, Telemetry
-from gemmctl.plan import Plan
+from gemmctl.plan import Launching, Plan
 
 MIN_SAMPLES = 10  # fewer say nothing about their own spread
 BATCH_S = 0.05  # seconds of samples between two looks at the clock; an H200 slows down after it
@@ -23,10 +23,11 @@ WARMUP_SHARE = 0.25  # of max_time_s at most
 
 @dataclass(frozen=True)
 class Settings:
-    """How to sample; stored with every result.
+    """How to run and to sample; stored with every result.
 
     At most ``runs`` samples are taken and ``max_time_s`` seconds spent on a problem (but one
     sample is always taken); fewer once the spread of at least MIN_SAMPLES is below ``max_noise``.
+    Each baseline that is timed beside a problem takes as many samples and as long again.
     """
 
     warmup: int = 3
@@ -35,6 +36,40 @@ class Settings:
     max_noise: float = 0.005
     cache: Literal["cold", "warm"] = "cold"
     data: DataSpec = field(default_factory=lambda: DataSpec("normal", 0))
+    launch: Launching = "grouped"
+
+
+class Timed(Protocol):
+    """What can be sampled: a session, or a baseline on its operands."""
+
+    def time(self, count: int, *, cold: bool) -> list[float]:
+        """Seconds of each of ``count`` runs; cold: the L2 is flushed before every one."""
+
+
+@dataclass(frozen=True)
+class Rival:
+    """A baseline on one problem: its samples, in seconds, or why it has none.
+
+    n/a: it cannot run the problem; wrong: it gave another result than gemmctl.
+    """
+
+    name: str
+    verdict: Literal["ok", "n/a", "wrong"] = "ok"
+    reason: str = ""
+    samples: tuple[float, ...] = ()
+
+    @cached_property
+    def median_s(self) -> float | None:
+        """The middle sample; None if it was not timed."""
+        return float(np.median(self.samples)) if self.samples else None
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A baseline before it is timed; ``timed`` is None if ``rival`` says why it will not be."""
+
+    rival: Rival
+    timed: Timed | None = None
 
 
 @dataclass(frozen=True)
@@ -46,6 +81,7 @@ class Result:
     samples: tuple[float, ...]
     telemetry: tuple[Telemetry, ...]  # one reading after every batch; empty where there are none
     bound_s: float | None  # the roofline's time; None where percent of bound has no meaning
+    rivals: tuple[Rival, ...] = ()
 
     @cached_property
     def median_s(self) -> float:
@@ -76,6 +112,16 @@ class Result:
         """The roofline's time over the measured one; None without a roofline."""
         return self.bound_s / self.median_s if self.bound_s and self.median_s else None
 
+    def ratio(self, rival: Rival) -> float | None:
+        """Our time over a baseline's: below 1 if gemmctl is faster; None if it was not timed."""
+        return self.median_s / rival.median_s if rival.median_s else None
+
+    @property
+    def best_ratio(self) -> float | None:
+        """Our time over that of the fastest baseline; None if none was timed."""
+        ratios = [ratio for rival in self.rivals if (ratio := self.ratio(rival)) is not None]
+        return max(ratios, default=None)
+
 
 def spread(samples: npt.NDArray[np.float64]) -> float:
     """Half the interquartile range over the median; 0 if all are 0.
@@ -93,49 +139,82 @@ def measure(
     plan: Plan,
     settings: Settings,
     progress: Callable[[float], None] = lambda done: None,
+    entries: Sequence[Entry] = (),
 ) -> Result:
     """Sample a session by the settings; ``progress`` hears the share done, 0 to 1.
 
-    Raises DeviceFailed or DeviceHung.
+    Baselines take turns with the session, batch by batch, each after the same rest, so that all
+    meet the device in the same state; it goes on until every one of them is steady. Raises
+    DeviceFailed or DeviceHung.
     """
-    cold = settings.cache == "cold"
     rest_s = REST_S if device.facts.kind == "cuda" else 0.0
-    begin = monotonic()
-    run_s = _warm_up(session, settings, cold)
-    samples: list[float] = []
+    ours = _Contestant(session, settings)
+    theirs = [_Contestant(entry.timed, settings) if entry.timed else None for entry in entries]
+    everyone = [ours, *filter(None, theirs)]
+    limit_s = settings.max_time_s * len(everyone)
     telemetry: list[Telemetry] = []
-    spent = monotonic() - begin
-    while not samples or (len(samples) < settings.runs and spent < settings.max_time_s):
-        fitting = int(BATCH_S / run_s) if run_s else 1
-        batch = min(max(fitting, 1), settings.runs - len(samples))
-        sleep(rest_s)
-        started = monotonic()
-        samples += session.time(batch, cold=cold)
-        run_s = (monotonic() - started) / batch
-        if (reading := device.telemetry()) is not None:
-            telemetry.append(reading)
-        if len(samples) >= MIN_SAMPLES and spread(np.array(samples)) < settings.max_noise:
-            break
+    begin = monotonic()
+    for contestant in everyone:
+        contestant.warm_up()
+    while True:
+        for contestant in everyone:
+            if len(contestant.samples) == settings.runs:
+                continue
+            sleep(rest_s)
+            contestant.take_batch()
+            if contestant is ours and (reading := device.telemetry()) is not None:
+                telemetry.append(reading)
         spent = monotonic() - begin
-        progress(min(1.0, max(len(samples) / settings.runs, spent / settings.max_time_s)))
+        fewest = min(len(contestant.samples) for contestant in everyone)
+        progress(min(1.0, max(fewest / settings.runs, spent / limit_s if limit_s else 1.0)))
+        if spent >= limit_s or all(contestant.done for contestant in everyone):
+            break
     roofline = device.facts.roofline
     return Result(
         plan=plan,
         setup=session.setup,
-        samples=tuple(samples),
+        samples=tuple(ours.samples),
         telemetry=tuple(telemetry),
         bound_s=None if roofline is None else roofline.bound_s(plan.flops, plan.bytes),
+        rivals=tuple(
+            replace(entry.rival, samples=tuple(contestant.samples)) if contestant else entry.rival
+            for entry, contestant in zip(entries, theirs, strict=True)
+        ),
     )
 
 
-def _warm_up(session: Session, settings: Settings, cold: bool) -> float:
-    """Run a few times; seconds of wall time that the last run took (0 if there was none)."""
-    run_s = 0.0
-    begin = monotonic()
-    for _ in range(settings.warmup):
+class _Contestant:
+    """One of those that take turns, and its samples."""
+
+    def __init__(self, timed: Timed, settings: Settings) -> None:
+        self._timed, self._settings = timed, settings
+        self._cold = settings.cache == "cold"
+        self._run_s = 0.0  # of wall time that the last run took; 0 if there was none
+        self.samples: list[float] = []
+
+    def warm_up(self) -> None:
+        """Run a few times."""
+        begin = monotonic()
+        for _ in range(self._settings.warmup):
+            self._time(1)
+            if monotonic() - begin > self._settings.max_time_s * WARMUP_SHARE:
+                break
+
+    def take_batch(self) -> None:
+        """Take about BATCH_S seconds of samples, at least one."""
+        fitting = int(BATCH_S / self._run_s) if self._run_s else 1
+        self.samples += self._time(min(max(fitting, 1), self._settings.runs - len(self.samples)))
+
+    @property
+    def done(self) -> bool:
+        """Whether there are as many samples as wanted, or enough that are steady."""
+        if len(self.samples) == self._settings.runs:
+            return True
+        steady = spread(np.array(self.samples)) < self._settings.max_noise
+        return len(self.samples) >= MIN_SAMPLES and steady
+
+    def _time(self, count: int) -> list[float]:
         started = monotonic()
-        session.time(1, cold=cold)
-        run_s = monotonic() - started
-        if monotonic() - begin > settings.max_time_s * WARMUP_SHARE:
-            break
-    return run_s
+        samples = self._timed.time(count, cold=self._cold)
+        self._run_s = (monotonic() - started) / count
+        return samples

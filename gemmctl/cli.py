@@ -17,7 +17,7 @@ from gemmctl.errors import DeviceFailed
 if TYPE_CHECKING:
     from gemmctl.device.base import Device
     from gemmctl.output import Output
-    from gemmctl.plan import Plan
+    from gemmctl.plan import Launching, Plan
 
 EXIT_CODES = """\
 \b
@@ -137,24 +137,41 @@ def run(
         typer.Option(help="int draws less power than real data does, and runs faster."),
     ] = "normal",
     seed: Seed = 0,
+    launch: Annotated[
+        Literal["grouped", "serial", "streams"],
+        typer.Option(
+            help="grouped: one launch for all groups of the same element types; serial: one for "
+            "each group, in a CUDA graph; streams: the same over 8 streams."
+        ),
+    ] = "grouped",
+    against: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LIST",
+            help="Time other libraries beside: some of cublas, cublas-loop, cublas-streams, torch, "
+            "torch-bmm, torch-grouped with commas between, or all. Needs a GPU.",
+        ),
+    ] = None,
     only: Only = None,
     quiet: Quiet = False,
     verbose: Verbose = False,
     color: Color = "auto",
 ) -> None:
     """Time every problem and print the throughput table."""
-    from gemmctl import bench, cubins, report, saved
+    from gemmctl import baselines, bench, cubins, report, saved
     from gemmctl.data import DataSpec
     from gemmctl.output import Output
     from gemmctl.progress import Bar
 
     out = Output(format, quiet, verbose, color)
     settings = bench.Settings(
-        warmup, runs, max_time, _percentage(max_noise), cache, DataSpec(data, seed)
+        warmup, runs, max_time, _percentage(max_noise), cache, DataSpec(data, seed), launch
     )
+    names = baselines.chosen(against)
     if save is not None:
         saved.check_writable(save)
-    plans, on = _ready(files, only, device, out)
+    plans, on = _ready(files, only, device, out, launch)
+    baselines.check_device(names, on.facts)
     head = report.run_head(on.facts, settings, cubins.manifest())
     results: list[bench.Result] = []
     try:
@@ -162,13 +179,14 @@ def run(
             for plan in plans:
                 tick = bar.part(plan.problem.name)
                 with on.open(plan, settings.data) as session:
-                    results.append(bench.measure(session, on, plan, settings, tick))
+                    entries = baselines.enter(names, session, plan, settings.data)
+                    results.append(bench.measure(session, on, plan, settings, tick, entries))
                 out.stream(head, report.run_record(results[-1]))
     finally:
         shown = report.run(head, results, on.facts, settings, verbose=verbose)
         if results:
             out.show(shown)
-    for advice in report.noisy(results):
+    for advice in (*report.untimed(results), *report.noisy(results)):
         out.note(advice)
     if save is not None:
         saved.save(shown, save)
@@ -323,16 +341,20 @@ def schema() -> None:
     typer.echo(json.dumps(problem.schema(), indent=2))
 
 
-def _plans(files: list[str], only: list[str] | None) -> list[Plan]:
+def _plans(files: list[str], only: list[str] | None, launch: Launching = "grouped") -> list[Plan]:
     """Read and plan every problem; every error of every list is raised before anything runs."""
     from gemmctl import cubins, plan, problem
 
     problems = problem.select(problem.load(files, sys.stdin), only or ())
-    return plan.make(problems, cubins.manifest().kernels)
+    return plan.make(problems, cubins.manifest().kernels, launch=launch)
 
 
 def _ready(
-    files: list[str], only: list[str] | None, name: str, out: Output
+    files: list[str],
+    only: list[str] | None,
+    name: str,
+    out: Output,
+    launch: Launching = "grouped",
 ) -> tuple[list[Plan], Device]:
     """The plans and the device they run on.
 
@@ -341,15 +363,16 @@ def _ready(
     """
     from gemmctl import cubins, plan
     from gemmctl.device import open_device
+    from gemmctl.tiling import H200, Machine
 
-    plans = _plans(files, only)
+    plans = _plans(files, only, launch)
     device, why_not_gpu = open_device(name)
     if why_not_gpu:
         out.note(f"{why_not_gpu}; running on the CPU")
     count = device.facts.sm_count
-    if count is not None and count != plan.Machine().sm_count:
+    if count is not None and count != H200.sm_count:
         problems = [made.problem for made in plans]
-        plans = plan.make(problems, cubins.manifest().kernels, plan.Machine(count))
+        plans = plan.make(problems, cubins.manifest().kernels, Machine(count), launch)
     for made in plans:
         if made.layout.size > device.facts.memory_bytes:
             raise DeviceFailed(

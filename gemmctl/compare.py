@@ -120,6 +120,9 @@ def _news(old: dict[str, Any], new: dict[str, Any]) -> Iterator[str]:
     """What changed between the runs and may be why the times did."""
     if old["device"]["driver"] != new["device"]["driver"]:
         yield f"driver {old['device']['driver']} became {new['device']['driver']}"
+    before, after = (head["settings"].get("launch", "grouped") for head in (old, new))
+    if before != after:
+        yield f"launch {before} became {after}"
     if old["cubin_sha256"] != new["cubin_sha256"]:
         yield f"cubins {old['cubin_sha256'][:12]} became {new['cubin_sha256'][:12]}"
 

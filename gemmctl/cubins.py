@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import json
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from gemmctl.errors import DeviceUnusable
+from gemmctl.errors import DeviceUnusable, UsageError
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,19 @@ class Manifest:
         """One hash for all cubins: what a saved result names."""
         lines = "".join(f"{digest}  {name}\n" for name, digest in sorted(self.files.items()))
         return hashlib.sha256(lines.encode()).hexdigest()
+
+    def named(self, name: str | None) -> tuple[Kernel, ...]:
+        """The kernels of that name, one for each pair of element types; None: all there are.
+
+        Raises UsageError if there is none.
+        """
+        found = tuple(kernel for kernel in self.kernels if name in (None, kernel.name))
+        if not found:
+            names = list(dict.fromkeys(kernel.name for kernel in self.kernels))
+            near = difflib.get_close_matches(str(name), names, 1)
+            hint = f" (did you mean {near[0]}?)" if near else ""
+            raise UsageError(f"there is no kernel '{name}'{hint}; there are {', '.join(names)}")
+        return found
 
     def load(self, file: str) -> bytes:
         """A cubin's bytes.

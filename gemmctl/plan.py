@@ -6,94 +6,27 @@ and machine always give the same plan.
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
-from gemmctl import dtypes
+from gemmctl import cost, dtypes, tiling
 from gemmctl.cubins import Kernel
 from gemmctl.errors import ListError
 from gemmctl.problem import Group, Problem
+from gemmctl.tiling import H200, Choice, Ints, Launch, Machine
 from gemmctl.yamlfile import Mark
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-
-# One entry of the tile list, as the kernel reads it (32 bytes: one L2 sector).
-TILE = np.dtype(
-    [
-        ("group", np.uint32),  # index into the launch's group arrays
-        ("m0", np.uint32),  # first row of D
-        ("n0", np.uint32),  # first column of D
-        ("width", np.uint32),  # rows of D, a multiple of 16
-        ("k_tiles", np.uint32),  # slices of 64 along K; 0: D = beta C
-        ("alpha", np.float32),
-        ("beta", np.float32),
-        ("unused", np.uint32),
-    ]
-)
-
-K_TILE = 64  # elements of K in one pipeline stage: 128 bytes of a 16-bit type, the swizzle's span
-WIDTH_STEP = 16  # tile widths come in multiples of this: two 8-wide wgmma columns per stmatrix pair
 FENCE = 256  # bytes of 0xFF kept before and after every D, to show writes outside it
 ALIGNMENT = 256  # bytes; every operand starts on such a boundary (TMA itself needs 16)
+STREAMS = 8  # that launches of single groups are spread over
 
-# Cost model, in SM clock cycles: see estimate().
-FEED_BYTES_PER_CYCLE = 47.0  # what one SM draws from L2, measured on H200s
-TILE_LATENCY = 1500.0  # first load of a tile, not hidden behind the tile before it
-EPILOGUE_PER_VALUE = 2700.0 / (128 * 256)  # 2.4-3.0k cycles for 128x256, measured on H200s
-FEW_ROWS = 600  # rows of A below which B's bytes take longer than its multiplications
-LONG_K = 1024  # a tile of at least this K is worth scheduling; shorter ones are latency-bound
-PANEL = 8  # tiles of A that stay live while B streams past: about a square window over 66 pairs
-
-
-@dataclass(frozen=True)
-class Machine:
-    """What the plan needs to know of the GPU: an H200's numbers unless a real one is asked."""
-
-    sm_count: int = 132
-
-
-@dataclass(frozen=True)
-class Launch:
-    """One launch of one kernel: groups that share element types."""
-
-    kernel: Kernel
-    groups: Ints  # indices into problem.groups, in the order of the launch's arrays
-    widths: Ints  # rows of A per tile, one per entry of groups
-    tiles: npt.NDArray[np.void]  # TILE records in the order they are handed out
-    machine: Machine
-
-    @property
-    def clusters(self) -> int:
-        """Clusters (or single CTAs) the launch starts: all that fit, or one per tile."""
-        slots = self.machine.sm_count * self.kernel.ctas_per_sm // self.kernel.cluster
-        return min(slots, len(self.tiles))
-
-    @property
-    def ahead(self) -> int:
-        """How many tiles a cluster takes before it is done with one.
-
-        One is fairest at the end of the list and enough while a tile outlasts the way to the
-        next record; short tiles need more to keep the loads going.
-        """
-        return 1 if self.tiles["k_tiles"].mean() * K_TILE >= LONG_K else 3
-
-    @property
-    def waves(self) -> float:
-        """Tiles over the clusters that work on them at once."""
-        slots = self.machine.sm_count * self.kernel.ctas_per_sm // self.kernel.cluster
-        return len(self.tiles) / slots
-
-    @property
-    def padded_macs(self) -> int:
-        """Multiply-adds the tensor cores do, padding included."""
-        per_k = self.tiles["width"].astype(np.int64) * self.tiles["k_tiles"]
-        return int(per_k.sum()) * self.kernel.columns_per_tile * K_TILE
+# All groups of a pair of element types in one launch, or one launch for each group: one after
+# another, or over STREAMS streams; both as a graph, so that the host does not set the pace.
+Launching = Literal["grouped", "serial", "streams"]
 
 
 @dataclass(frozen=True)
@@ -122,6 +55,13 @@ class Plan:
     layout: Layout
     flops: int  # 2 m n k, summed over groups
     bytes: int  # A, B and D once, C once where beta is not 0
+    launch: Launching = "grouped"
+    tuned: bool = False  # cut as it measured fastest, not as the cost model finds
+
+    @property
+    def streams(self) -> int:
+        """Streams that a GPU spreads the launches over."""
+        return STREAMS if self.launch == "streams" else 1
 
     @property
     def tiles(self) -> int:
@@ -144,6 +84,17 @@ class Plan:
         """The names of the kernels used, each once."""
         return "+".join(dict.fromkeys(launch.kernel.name for launch in self.launches)) or "none"
 
+    @property
+    def choices(self) -> tuple[Choice, ...]:
+        """How each launch is cut."""
+        return tuple(launch.choice for launch in self.launches)
+
+    @cached_property
+    def estimate_s(self) -> float:
+        """Seconds that the cost model expects all launches to take."""
+        cycles = sum(cost.estimate(launch, self.problem) for launch in self.launches)
+        return cycles / cost.CLOCK_HZ
+
     @cached_property
     def dtype(self) -> str:
         """Element types, as in ``bf16->f32``; several joined by commas."""
@@ -158,12 +109,17 @@ class Plan:
 
 
 def make(
-    problems: Iterable[Problem], kernels: Sequence[Kernel], machine: Machine = Machine()
+    problems: Iterable[Problem],
+    kernels: Sequence[Kernel],
+    machine: Machine = H200,
+    launch: Launching = "grouped",
+    chosen: Mapping[str, Sequence[Choice]] | None = None,
 ) -> list[Plan]:
     """Plan every problem.
 
-    Raises ListError with every group that no kernel can run: its place, the reason and the
-    nearest legal value.
+    ``chosen`` says by problem name how to cut each of its launches, which have to be grouped; the
+    cost model decides on the others. Raises ListError with every group that no kernel can run:
+    its place, the reason and the nearest legal value.
     """
     problems = list(problems)
     refused: dict[tuple[Mark, str], None] = {}
@@ -172,7 +128,10 @@ def make(
             refused.update(dict.fromkeys(_refusals(group, kernels)))
     if refused:
         raise ListError(refused)
-    return [_plan(problem, kernels, machine) for problem in problems]
+    chosen = chosen or {}
+    return [
+        _plan(problem, kernels, machine, launch, chosen.get(problem.name)) for problem in problems
+    ]
 
 
 def _refusals(group: Group, kernels: Sequence[Kernel]) -> Iterable[tuple[Mark, str]]:
@@ -195,6 +154,12 @@ def _refusals(group: Group, kernels: Sequence[Kernel]) -> Iterable[tuple[Mark, s
         yield (
             group.where("d"),
             f"no kernel writes {group.d}; use one of {', '.join(outputs)}",
+        )
+    elif group.a in operands and (group.a, group.d) not in pairs:
+        outputs = sorted(output for operand, output in pairs if operand == group.a)
+        yield (
+            group.where("d", "a"),
+            f"no kernel writes {group.d} from {group.a} operands; use {', '.join(outputs)}",
         )
     for key, layout, wanted in (
         ("a_layout", group.a_layout, "row"),
@@ -234,17 +199,24 @@ def _refusals(group: Group, kernels: Sequence[Kernel]) -> Iterable[tuple[Mark, s
             )
 
 
-def _plan(problem: Problem, kernels: Sequence[Kernel], machine: Machine) -> Plan:
-    columns = problem.columns
-    active = (columns.m > 0) & (columns.n > 0)
-    types = [(group.a, group.d) for group in problem.groups]
-    launches = []
-    for pair in dict.fromkeys(types):
-        same = np.fromiter((kind == pair for kind in types), bool, len(types))
-        groups = np.flatnonzero(active & same)
-        if len(groups):
-            fitting = [k for k in kernels if (k.operand, k.output) == pair]
+def _plan(
+    problem: Problem,
+    kernels: Sequence[Kernel],
+    machine: Machine,
+    launch: Launching,
+    choices: Sequence[Choice] | None,
+) -> Plan:
+    launches: list[Launch] = []
+    for groups, fitting in _by_types(problem, kernels):
+        if choices is not None:
+            choice = choices[len(launches)]
+            kernel = next(kernel for kernel in fitting if kernel.name == choice.kernel)
+            launches.append(tiling.cut(problem, groups, kernel, choice, machine))
+        elif launch == "grouped":
             launches.append(_choose(problem, groups, fitting, machine))
+        else:
+            launches += _choose_each(problem, groups, fitting, machine)
+    columns = problem.columns
     m, n, k = columns.m, columns.n, columns.k
     layout, moved = _lay_out(problem)
     return Plan(
@@ -253,7 +225,21 @@ def _plan(problem: Problem, kernels: Sequence[Kernel], machine: Machine) -> Plan
         layout=layout,
         flops=2 * sum(int(x) * int(y) * int(z) for x, y, z in zip(m, n, k, strict=True)),
         bytes=moved,
+        launch=launch,
+        tuned=choices is not None,
     )
+
+
+def _by_types(problem: Problem, kernels: Sequence[Kernel]) -> Iterator[tuple[Ints, list[Kernel]]]:
+    """The groups with elements of each pair of element types, and the kernels for that pair."""
+    columns = problem.columns
+    active = (columns.m > 0) & (columns.n > 0)
+    types = [(group.a, group.d) for group in problem.groups]
+    for pair in dict.fromkeys(types):
+        same = np.fromiter((kind == pair for kind in types), bool, len(types))
+        groups = np.flatnonzero(active & same)
+        if len(groups):
+            yield groups, [k for k in kernels if (k.operand, k.output) == pair]
 
 
 def _lay_out(problem: Problem) -> tuple[Layout, int]:
@@ -286,105 +272,27 @@ def _lay_out(problem: Problem) -> tuple[Layout, int]:
 
 
 def _choose(problem: Problem, groups: Ints, kernels: Sequence[Kernel], machine: Machine) -> Launch:
-    """The kernel and width limit with the least estimated time."""
+    """The way to cut that the cost model finds fastest."""
     candidates = [
-        _launch(problem, groups, kernel, limit, machine)
+        tiling.cut(problem, groups, kernel, choice, machine)
         for kernel in kernels
-        for limit in _width_limits(kernel)
+        for choice in tiling.choices(problem, groups, kernel, machine)
     ]
-    best = min(candidates, key=estimate)
-    return replace(best, tiles=_ordered(problem, best))
+    return min(candidates, key=lambda launch: cost.estimate(launch, problem))
 
 
-def _width_limits(kernel: Kernel) -> list[int]:
-    """Widest tiles to try: the kernel's own and every 32 below, down to half of it."""
-    return list(range(kernel.max_width, kernel.max_width // 2 - 1, -32))
-
-
-def _launch(problem: Problem, groups: Ints, kernel: Kernel, limit: int, machine: Machine) -> Launch:
-    """Cut groups into tiles: as few rows of tiles as ``limit`` allows, each as narrow as fits.
-
-    Tiles of a group go in panels of PANEL rows of tiles, each panel along all of B, so that the
-    tiles in flight at one time form a square and read the least.
-    """
-    columns = problem.columns
-    m, n, k = columns.m[groups], columns.n[groups], columns.k[groups]
-    widths = _ceil(_ceil(m, _ceil(m, limit)), WIDTH_STEP) * WIDTH_STEP
-    tiles_m, tiles_n = _ceil(m, widths), _ceil(n, kernel.columns_per_tile)
-    counts = tiles_m * tiles_n
-    of = np.repeat(np.arange(len(groups)), counts)
-    index = np.arange(len(of)) - np.repeat(np.cumsum(counts) - counts, counts)
-    panel_tiles = (PANEL * tiles_n)[of]
-    panel = index // panel_tiles
-    height = np.minimum(PANEL, tiles_m[of] - panel * PANEL)
-    inside = index - panel * panel_tiles
-    tiles = np.zeros(len(of), TILE)
-    tiles["group"] = of
-    tiles["m0"] = (panel * PANEL + inside % height) * widths[of]
-    tiles["n0"] = inside // height * kernel.columns_per_tile
-    tiles["width"] = widths[of]
-    tiles["k_tiles"] = _ceil(k, K_TILE)[of]
-    tiles["alpha"] = columns.alpha[groups][of]
-    tiles["beta"] = columns.beta[groups][of]
-    return Launch(kernel, groups, widths, tiles, machine)
-
-
-def _cycles(launch: Launch) -> Floats:
-    """Cycles each tile keeps its CTA (or cluster) busy.
-
-    A K tile takes the longer of its wgmma time (4096 bf16 FLOP per cycle and SM) and the time to
-    draw its operands from L2; CTAs that share an SM share both.
-    """
-    kernel = launch.kernel
-    width = launch.tiles["width"].astype(np.float64)
-    multiply = 2 * kernel.rows * width * K_TILE / 4096
-    feed = (kernel.rows + width / kernel.cluster) * K_TILE * 2 / FEED_BYTES_PER_CYCLE
-    per_k_tile = np.maximum(multiply, feed) * kernel.ctas_per_sm
-    epilogue = EPILOGUE_PER_VALUE * kernel.rows * width * kernel.ctas_per_sm
-    cycles: Floats = TILE_LATENCY + epilogue + launch.tiles["k_tiles"] * per_k_tile
-    return cycles
-
-
-def estimate(launch: Launch) -> float:
-    """Cycles a launch takes: every free CTA takes the next tile of the list.
-
-    Short lists are played through; for long ones the mean load plus half a tile is as good.
-    """
-    cycles = _cycles(launch)
-    if len(cycles) > 8 * launch.clusters:
-        return float(cycles.sum()) / launch.clusters + float(cycles.max()) / 2
-    free = [0.0] * launch.clusters
-    for tile in cycles.tolist():
-        heapq.heapreplace(free, free[0] + tile)
-    return max(free)
-
-
-def _ordered(problem: Problem, launch: Launch) -> npt.NDArray[np.void]:
-    """The tile list in the order in which tiles are handed out.
-
-    Where K differs, long K first, so that the end is even; but short tiles hide behind each
-    other's latency, and sorting them measured 5 to 11% slower. Where K is the same, groups of few
-    rows are spread among those of many: the ones wait for memory, the others for the tensor cores
-    (measured: 2% at K = 768, nothing at K = 2048).
-    """
-    k_tiles = launch.tiles["k_tiles"].astype(np.int64)
-    if k_tiles.min() == k_tiles.max():
-        small = problem.columns.m[launch.groups][launch.tiles["group"]] < FEW_ROWS
-        return launch.tiles[np.argsort(_spread(small), kind="stable")]
-    if k_tiles.mean() * K_TILE < LONG_K:
-        return launch.tiles
-    return launch.tiles[np.argsort(-k_tiles, kind="stable")]
-
-
-def _spread(chosen: npt.NDArray[np.bool_]) -> Floats:
-    """Sort keys that space both classes of a list evenly and keep each in its own order."""
-    rank = np.where(chosen, np.cumsum(chosen), np.cumsum(~chosen)) - 0.5
-    keys: Floats = rank / np.where(chosen, chosen.sum(), (~chosen).sum())
-    return keys
-
-
-def _ceil(value: Ints, step: Ints | int) -> Ints:
-    return (value + step - 1) // step
+def _choose_each(
+    problem: Problem, groups: Ints, kernels: Sequence[Kernel], machine: Machine
+) -> list[Launch]:
+    """A launch for every group; equal groups are decided once."""
+    chosen: dict[Group, Launch] = {}
+    launches = []
+    for index in groups.tolist():
+        group, alone = problem.groups[index], np.array([index])
+        if group not in chosen:
+            chosen[group] = _choose(problem, alone, kernels, machine)
+        launches.append(replace(chosen[group], groups=alone))
+    return launches
 
 
 def _range(values: Ints) -> str:

@@ -35,8 +35,9 @@ from gemmctl.device.base import Session
 from gemmctl.device.cpu import K_BLOCK, POISON
 from gemmctl.dtypes import Bits, DType
 from gemmctl.errors import UsageError
-from gemmctl.plan import TILE, Plan
+from gemmctl.plan import Plan
 from gemmctl.problem import Group
+from gemmctl.tiling import TILE
 
 Device = Literal["cpu", "cuda"]
 Bytes = npt.NDArray[np.uint8]
@@ -111,7 +112,7 @@ def verify(
     ``device`` is the kind of the session's device: its arithmetic is what the bounds allow for.
     ``progress`` hears the share done, 0 to 1.
     """
-    products = _products(plan, spec, device)
+    products = products_of(plan, spec, device)
     findings = [_Finding() for _ in products]
     strips = _strips(plan, products)
     work, total_work = 0, sum(strip.work for strip in strips)
@@ -167,7 +168,7 @@ def dump(plan: Plan, session: Session, group: int, folder: str, spec: DataSpec) 
 
 
 @dataclass(frozen=True, eq=False)
-class _Product:
+class Product:
     """One group's product: how it is computed, and its operands made from the seed."""
 
     index: int
@@ -185,6 +186,7 @@ class _Product:
 
     @property
     def large(self) -> bool:
+        """Whether there is too much to compare all of it."""
         return self.group.m * self.group.n * self.group.k > LARGE
 
     @property
@@ -202,7 +204,7 @@ class _Product:
         total = np.zeros((len(rows), len(cols)))
         magnitude = np.zeros_like(total)
         step = max(1, _CHUNK // (len(rows) + len(cols)))
-        for ks in _ranges(0, self.group.k, step):
+        for ks in ranges(0, self.group.k, step):
             a = data.values(self.spec, self.keys[0], rows, ks, self.a)
             b = data.values(self.spec, self.keys[1], cols, ks, self.b)
             if self.exact_sums:
@@ -240,7 +242,8 @@ class _Product:
         return next(((int(m0[i]), int(n0[i]), int(width[i])) for i in np.flatnonzero(holds)), None)
 
 
-def _products(plan: Plan, spec: DataSpec, device: Device) -> list[_Product]:
+def products_of(plan: Plan, spec: DataSpec, device: Device) -> list[Product]:
+    """The products of all groups, in order; ``device`` is the kind whose arithmetic is judged."""
     groups = plan.problem.groups
     keys = [data.keys(spec.seed, x, np.arange(len(groups))).tolist() for x in range(3)]
     tiles = [(np.empty(0, TILE), 0)] * len(groups)
@@ -255,7 +258,7 @@ def _products(plan: Plan, spec: DataSpec, device: Device) -> list[_Product]:
         a, b, c, d = (dtypes.BY_NAME[name] for name in (group.a, group.b, group.c, group.d))
         exact_sums = spec.kind == "int" and 4 * (group.k + 1) <= 1 << 24
         products.append(
-            _Product(
+            Product(
                 index=index,
                 group=group,
                 a=a,
@@ -264,7 +267,7 @@ def _products(plan: Plan, spec: DataSpec, device: Device) -> list[_Product]:
                 d=d,
                 spec=spec,
                 keys=(keys[0][index], keys[1][index], keys[2][index]),
-                growth=0.0 if exact_sums else _growth(a, group.k, device),
+                growth=0.0 if exact_sums else _growth(a, group.k, tiles[index][0], device),
                 exact_sums=exact_sums,
                 tiles=tiles[index][0],
                 tile_columns=tiles[index][1],
@@ -273,19 +276,21 @@ def _products(plan: Plan, spec: DataSpec, device: Device) -> list[_Product]:
     return products
 
 
-def _growth(operand: DType, k: int, device: Device) -> float:
+def _growth(operand: DType, k: int, tiles: npt.NDArray[np.void], device: Device) -> float:
     """Largest error of a device's sum of k products over the sum of their magnitudes.
 
     On a CPU, a product takes part in at most K_BLOCK roundings of BLAS, in whatever order, and one
     for each block after it (Higham, "Accuracy and Stability of Numerical Algorithms", section
     3.1); products of 16-bit elements are exact. On a GPU, twice the truncation of each step of the
-    tensor core, one step more than there are blocks along K.
+    tensor core, one step more than there are blocks along K. Either way one more rounding for each
+    part of a split sum.
     """
+    parts = int(tiles["splits"].max(initial=0))
     if device == "cpu":
-        error = (min(k, K_BLOCK) + -(-k // K_BLOCK)) * UNIT
+        error = (min(k, K_BLOCK) + -(-k // K_BLOCK) + 2 * parts) * UNIT
         return error / (1 - error)
     steps = -(-k // operand.accumulate_block) + 1
-    return 2 * steps * operand.accumulate_unit
+    return 2 * steps * operand.accumulate_unit + parts * UNIT
 
 
 @dataclass(frozen=True)
@@ -315,7 +320,7 @@ class _Finding:
 class _Strip:
     """Some rows of a group's D, and the bytes of the arena from there to the next strip."""
 
-    product: _Product
+    product: Product
     rows: range
     offset: int  # of the first row, from ``begin``
     begin: int
@@ -327,7 +332,7 @@ class _Strip:
         return 1 + (len(self.rows) + 64) * self.product.group.n * self.product.group.k
 
 
-def _strips(plan: Plan, products: Sequence[_Product]) -> list[_Strip]:
+def _strips(plan: Plan, products: Sequence[Product]) -> list[_Strip]:
     """Cut the D region, fences and all, in the order of addresses."""
     strips = []
     begin = plan.layout.d_begin
@@ -338,7 +343,7 @@ def _strips(plan: Plan, products: Sequence[_Product]) -> list[_Strip]:
         region_end = plan.layout.d_end if following is None else offsets[following]
         rows = product.group.m if product.group.n else 0
         pitch = product.group.ldd * product.d.size
-        parts = list(_ranges(0, rows, max(1, _BATCH_BYTES // pitch))) or [range(0)]
+        parts = list(ranges(0, rows, max(1, _BATCH_BYTES // pitch))) or [range(0)]
         for part in parts:
             start = offsets[index] + part.start * pitch
             end = region_end if part is parts[-1] else offsets[index] + part.stop * pitch
@@ -402,7 +407,7 @@ class _Check:
         sampled = np.isin(rows, projection.rows)
         self._compare(rows[sampled], range(product.group.n))
         self._compare(rows[~sampled], projection.columns)
-        for part in _ranges(0, len(rows), _SIDE):
+        for part in ranges(0, len(rows), _SIDE):
             some = rows[part.start : part.stop]
             bits = self._bits[part.start : part.stop]
             self._suspects.append((some, pool.submit(_suspects, projection, some, bits)))
@@ -426,9 +431,9 @@ class _Check:
     def _compare(self, rows: Indices, cols: range) -> None:
         """Have elements compared one by one."""
         product, start = self.strip.product, self.strip.rows.start
-        for i in _ranges(0, len(rows), _SIDE):
+        for i in ranges(0, len(rows), _SIDE):
             some = rows[i.start : i.stop]
-            for j in _ranges(cols.start, cols.stop, _SIDE):
+            for j in ranges(cols.start, cols.stop, _SIDE):
                 bits = self._bits[:, j.start : j.stop]
                 job = self._pool.submit(_judge, product, some, j, bits, some - start)
                 self._findings.append(job)
@@ -456,15 +461,15 @@ def _surroundings(strip: _Strip, memory: Bytes, bits: Bits) -> _Finding:
     )
 
 
-def _judge(product: _Product, rows: Indices, cols: range, bits: Bits, places: Indices) -> _Finding:
+def _judge(product: Product, rows: Indices, cols: range, bits: Bits, places: Indices) -> _Finding:
     """Compare the elements at ``rows`` x ``cols``; ``places`` are those rows in ``bits``."""
     with np.errstate(all="ignore"):
         expected, allowed = product.expected(rows, cols)
         got = product.d.to_f32(bits[places])
-        low = _rounded(expected - allowed, product.d)
-        high = _rounded(expected + allowed, product.d)
+        low = rounded(expected - allowed, product.d)
+        high = rounded(expected + allowed, product.d)
         good = (low <= got) & (got <= high)
-        ratio = np.abs(got - expected) / (allowed + _half_ulps(got, product.d))
+        ratio = np.abs(got - expected) / (allowed + half_ulps(got, product.d))
     ratio[np.isnan(ratio)] = np.inf  # D is NaN or infinite; the latter can be right
     ratio[good & np.isinf(got)] = 0
     bad = np.argwhere(~good)
@@ -477,11 +482,12 @@ def _judge(product: _Product, rows: Indices, cols: range, bits: Bits, places: In
     return _Finding(good.size, len(bad), float(ratio.max(initial=0)), first)
 
 
-def _rounded(values: Doubles, dtype: DType) -> Singles:
+def rounded(values: Doubles, dtype: DType) -> Singles:
+    """Values as an element type has them."""
     return dtype.to_f32(dtype.from_float(values))
 
 
-def _half_ulps(values: Singles, dtype: DType) -> Doubles:
+def half_ulps(values: Singles, dtype: DType) -> Doubles:
     """Half of the distance from each value to the next larger one in magnitude."""
     binades = (values.view(np.uint32) & np.uint32(0x7F800000)).view(np.float32)
     half_at_one, smallest = _half_steps(dtype)
@@ -511,7 +517,7 @@ class _Projection:
     ``squares`` holds, for each block, the sum of the squares of B's elements, or a little more.
     """
 
-    def __init__(self, product: _Product, pool: Executor) -> None:
+    def __init__(self, product: Product, pool: Executor) -> None:
         m, n, k = product.group.m, product.group.n, product.group.k
         random = np.random.default_rng([product.spec.seed, product.index])
         last_row = int(product.tiles["m0"].max(initial=0))
@@ -529,16 +535,16 @@ class _Projection:
         signs = self.signs[cols.start : cols.stop]
         into = self.products[:, VECTORS * block : VECTORS * (block + 1)]
         squares = 0.0
-        for ks in _ranges(0, product.group.k, _CHUNK // BLOCK_COLUMNS):
+        for ks in ranges(0, product.group.k, _CHUNK // BLOCK_COLUMNS):
             b = data.values(product.spec, product.keys[1], cols, ks, product.b)
             into[ks.start : ks.stop] = b.T @ signs
             squares += float(np.vdot(b, b))
         return squares * (1 + _CHUNK * UNIT)
 
 
-def _blocks(product: _Product) -> list[range]:
+def _blocks(product: Product) -> list[range]:
     """The blocks of D's columns that Freivalds' test adds up."""
-    return list(_ranges(0, product.group.n, BLOCK_COLUMNS))
+    return list(ranges(0, product.group.n, BLOCK_COLUMNS))
 
 
 def _suspects(projection: _Projection, rows: Indices, bits: Bits) -> Flags:
@@ -555,7 +561,7 @@ def _suspects(projection: _Projection, rows: Indices, bits: Bits) -> Flags:
     blocks = _blocks(product)
     wanted = np.zeros((len(rows), VECTORS * len(blocks)))
     squares = np.zeros(len(rows))
-    for ks in _ranges(0, group.k, _CHUNK // _SIDE):
+    for ks in ranges(0, group.k, _CHUNK // _SIDE):
         a = data.values(product.spec, product.keys[0], rows, ks, product.a).astype(np.float64)
         wanted += a @ projection.products[ks.start : ks.stop].astype(np.float64)
         squares += np.einsum("ij,ij->i", a, a)
@@ -568,7 +574,7 @@ def _suspects(projection: _Projection, rows: Indices, bits: Bits) -> Flags:
             got = d.to_f32(bits[:, cols.start : cols.stop])
             difference = got.astype(np.float64) @ signs
             difference -= wanted[:, VECTORS * block : VECTORS * (block + 1)]
-            halves = _half_ulps(got, d)
+            halves = half_ulps(got, d)
             if product.exact:
                 halves[halves < 1] = 0  # neighbours at most 1 apart hold every integer
             error = np.sqrt(np.einsum("ij,ij->i", halves, halves))
@@ -583,7 +589,7 @@ def _suspects(projection: _Projection, rows: Indices, bits: Bits) -> Flags:
     return suspects
 
 
-def _verdict(product: _Product, finding: _Finding) -> Verdict:
+def _verdict(product: Product, finding: _Finding) -> Verdict:
     group = product.group
     size = group.m * group.n
     wrong = []
@@ -625,6 +631,6 @@ def _told(finding: _Finding) -> str:
     )
 
 
-def _ranges(start: int, stop: int, step: int) -> Iterator[range]:
+def ranges(start: int, stop: int, step: int) -> Iterator[range]:
     """Consecutive ranges of at most ``step`` that make up [start, stop)."""
     return (range(i, min(i + step, stop)) for i in range(start, stop, step))

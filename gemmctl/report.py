@@ -6,7 +6,7 @@ import itertools
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -16,7 +16,7 @@ from gemmctl.formats import Record, Report
 from gemmctl.saved import FORMAT
 
 if TYPE_CHECKING:
-    from gemmctl.bench import Result, Settings
+    from gemmctl.bench import Result, Rival, Settings
     from gemmctl.compare import Comparison, Difference
     from gemmctl.cubins import Manifest
     from gemmctl.data import DataSpec
@@ -26,7 +26,12 @@ if TYPE_CHECKING:
     from gemmctl.roofline import Roofline
 
 MAX_DETAILS = 10  # bad groups spelled out per problem in a table; json has them all
+MAX_NAMES = 5  # problems that a note names one by one
 NOISY = 0.05  # relative spread that makes a median doubtful
+AGAINST_NOTE = (
+    "vs is gemmctl's time over the baseline's: below 1 gemmctl is faster; baselines take turns "
+    "with it on the same operands, sum in float32 too, and their results agree with its own"
+)
 
 T = TypeVar("T")
 
@@ -141,6 +146,26 @@ def run_record(result: Result) -> Record:
         "setup_device_s": result.setup.device_s,
         "telemetry": [asdict(reading) for reading in result.telemetry],
         "samples_s": list(result.samples),
+        **_against_record(result),
+    }
+
+
+def _against_record(result: Result) -> Record:
+    """The baselines by name; nothing if none was asked for."""
+    if not result.rivals:
+        return {}
+    return {
+        "best_ratio": result.best_ratio,
+        "against": {
+            rival.name: {
+                "verdict": rival.verdict,
+                "reason": rival.reason or None,
+                "median_s": rival.median_s,
+                "ratio": result.ratio(rival),
+                "samples_s": list(rival.samples),
+            }
+            for rival in result.rivals
+        },
     }
 
 
@@ -185,6 +210,7 @@ def run(
         Column("SM MHz", telemetry(lambda t: t.sm_hz, 1e6), verbose=True),
         Column("power W", telemetry(lambda t: t.power_w, 1), verbose=True),
         Column("throttle", _throttle, left=True, verbose=True),
+        *_against_columns(results),
     )
     titles, rows, left = _tabled(columns, results, verbose)
     return Report(
@@ -201,8 +227,46 @@ def run(
             + ("" if facts.kind == "cpu" else " + GPU")
             + " time, not part of the time measured",
             *_bound_note(facts.roofline),
+            *([AGAINST_NOTE] if any(result.rivals for result in results) else []),
         ],
     )
+
+
+def _against_columns(results: Sequence[Result]) -> Iterator[Column[Result]]:
+    """Two columns for each baseline, and the ratio to the fastest."""
+    rivals = results[0].rivals if results else ()
+    for i, rival in enumerate(rivals):
+
+        def time_us(result: Result, i: int = i) -> str:
+            median_s = result.rivals[i].median_s
+            return result.rivals[i].verdict if median_s is None else number(median_s, 1e-6)
+
+        def ratio(result: Result, i: int = i) -> str:
+            return _ratio(result.ratio(result.rivals[i]))
+
+        yield Column(f"{rival.name} us", time_us)
+        yield Column(f"vs {rival.name}", ratio)
+    if rivals:
+        yield Column("vs best", lambda r: _ratio(r.best_ratio))
+
+
+def _ratio(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
+
+
+def untimed(results: Iterable[Result]) -> list[str]:
+    """Why baselines were not timed, a line for each reason."""
+    problems: dict[Rival, list[str]] = {}
+    for result in results:
+        for rival in result.rivals:
+            if rival.verdict != "ok":
+                problems.setdefault(rival, []).append(result.plan.problem.name)
+    return [
+        f"{rival.name} is {rival.verdict} on "
+        f"{', '.join(names) if len(names) <= MAX_NAMES else f'{len(names)} problems'}: "
+        f"{rival.reason}"
+        for rival, names in problems.items()
+    ]
 
 
 def noisy(results: Iterable[Result]) -> list[str]:

@@ -9,7 +9,8 @@ import numpy.typing as npt
 
 from gemmctl import data, dtypes
 from gemmctl.data import DataSpec
-from gemmctl.plan import Ints, Launch, Plan
+from gemmctl.plan import Plan
+from gemmctl.tiling import Ints, Launch
 
 # One operand to generate: `rows` runs of `cols` elements, `ld` elements apart.
 FILL = np.dtype(
@@ -39,7 +40,8 @@ class Tables:
     m: npt.NDArray[np.uint32]
     n: npt.NDArray[np.uint32]
     k: npt.NDArray[np.uint32]
-    width: npt.NDArray[np.uint32]  # rows of A per tile: the box of the tensor maps
+    width: npt.NDArray[np.uint32]  # rows of A per tile
+    box: npt.NDArray[np.uint32]  # rows of D per TMA store
     type_c: npt.NDArray[np.uint32]  # DType.code of C
     tiles: npt.NDArray[np.void]
 
@@ -64,6 +66,7 @@ def build(launch: Launch, plan: Plan, base: int) -> Tables:
         n=columns.n[groups].astype(np.uint32),
         k=columns.k[groups].astype(np.uint32),
         width=launch.widths.astype(np.uint32),
+        box=launch.boxes.astype(np.uint32),
         type_c=_codes(plan, "c")[groups],
         tiles=launch.tiles,
     )

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from support import TWO_PROBLEMS, environment
-
-Command = Callable[..., "subprocess.CompletedProcess[str]"]
+from support import TWO_PROBLEMS, Command, environment
 
 
 @pytest.fixture

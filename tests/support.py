@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import os
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import gemmctl
@@ -11,6 +13,8 @@ from gemmctl import cubins, plan, problem
 
 ROOT = Path(__file__).parent.parent
 PROBLEMS = ROOT / "problems"
+
+Command = Callable[..., "subprocess.CompletedProcess[str]"]  # what the fixture gemmctl is
 
 TWO_PROBLEMS = """\
 gemmctl: 1

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gemmctl import bench
-from gemmctl.bench import Result, Settings, measure
+from gemmctl.bench import Entry, Result, Rival, Settings, measure
 from gemmctl.device.base import Facts, Setup, Telemetry
 from gemmctl.plan import Plan
 from gemmctl.roofline import Roofline
@@ -40,9 +40,12 @@ class FakeSession:
     setup: Setup = field(default_factory=lambda: Setup(1e-3, 5e-5))
     batches: list[tuple[int, bool]] = field(default_factory=list)
     taken: int = 0
+    name: str = "ours"
+    turns: list[str] = field(default_factory=list)  # shared by those that take turns
 
     def time(self, count: int, *, cold: bool) -> list[float]:
         self.batches.append((count, cold))
+        self.turns.append(self.name)
         self.clock.now += count * self.wall_s
         self.taken += count
         indices = range(self.taken - count, self.taken)
@@ -194,3 +197,91 @@ def test_a_single_sample_has_no_spread(plan: Plan) -> None:
 def test_a_time_that_jumps_between_two_modes_is_not_steady() -> None:
     # Their median absolute deviation is 0.
     assert bench.spread(np.array([1.0] * 6 + [1.1] * 5)) == pytest.approx(0.05)
+
+
+# Baselines
+
+
+def contest(
+    clock: Clock, *others: FakeSession, ours: FakeSession | None = None
+) -> tuple[FakeSession, list[Entry]]:
+    """A session and its rivals, which write down their turns in one place."""
+    session = ours or FakeSession(clock, [1.0, 2.0], wall_s=0.0049)
+    entries = []
+    for i, other in enumerate(others):
+        other.name, other.turns = f"b{i}", session.turns
+        entries.append(Entry(Rival(other.name), other))
+    return session, entries
+
+
+def test_baselines_take_turns_with_the_session(clock: Clock, plan: Plan) -> None:
+    others = [FakeSession(clock, [3.0, 4.0], wall_s=0.0049) for _ in range(2)]
+    session, entries = contest(clock, *others)
+    measure(session, GPU, plan, ALL_RUNS, entries=entries)
+    assert session.turns == ["ours", "b0", "b1"] * 5
+
+
+def test_every_turn_comes_after_the_same_rest(clock: Clock, plan: Plan) -> None:
+    session, entries = contest(clock, FakeSession(clock, [3.0, 4.0], wall_s=0.0049))
+    measure(session, GPU, plan, ALL_RUNS, entries=entries)
+    assert clock.slept == [bench.REST_S] * len(session.turns)
+
+
+def test_a_slow_baseline_has_small_batches_of_its_own(clock: Clock, plan: Plan) -> None:
+    slow = FakeSession(clock, [3.0, 4.0], wall_s=0.02)
+    session, entries = contest(clock, slow)
+    measure(session, GPU, plan, replace(ALL_RUNS, warmup=1), entries=entries)
+    assert {count for count, _ in slow.batches[1:]} == {2}
+    assert session.batches[1:] == [(10, True)] * 4
+
+
+def test_everyone_is_sampled_until_the_last_is_steady(clock: Clock, plan: Plan) -> None:
+    session, entries = contest(
+        clock,
+        FakeSession(clock, [5.0, 1.0] * 10 + [3.0] * 1000, wall_s=0.05),
+        ours=FakeSession(clock, [1.0], wall_s=0.05),
+    )
+    settings = replace(ALL_RUNS, runs=1000, max_noise=0.01)
+    result = measure(session, GPU, plan, settings, entries=entries)
+    (rival,) = result.rivals
+    assert 20 < len(rival.samples) == len(result.samples) < 1000
+
+
+def test_the_time_allowed_is_for_each_of_them(clock: Clock, plan: Plan) -> None:
+    session, entries = contest(
+        clock,
+        FakeSession(clock, [1.0, 2.0], wall_s=1.0),
+        ours=FakeSession(clock, [1.0, 2.0], wall_s=1.0),
+    )
+    result = measure(session, CPU, plan, replace(ALL_RUNS, max_time_s=5.0), entries=entries)
+    assert (len(result.samples), len(result.rivals[0].samples)) == (5, 5)
+
+
+def test_baselines_are_warmed_up_and_that_is_no_sample(clock: Clock, plan: Plan) -> None:
+    session, entries = contest(clock, FakeSession(clock, [9.0, 9.0, 3.0, 3.0], wall_s=0.01))
+    settings = replace(ALL_RUNS, warmup=2, runs=2)
+    (rival,) = measure(session, CPU, plan, settings, entries=entries).rivals
+    assert rival.samples == (3.0, 3.0)
+
+
+def test_a_baseline_that_cannot_run_keeps_its_reason_and_its_place(
+    clock: Clock, plan: Plan
+) -> None:
+    session, entries = contest(clock, FakeSession(clock, [3.0], wall_s=0.01))
+    missing = Rival("torch", "n/a", "torch is not installed")
+    found = measure(session, CPU, plan, ALL_RUNS, entries=[Entry(missing), *entries]).rivals
+    assert found[0] == missing
+    assert (found[1].name, found[1].median_s) == ("b0", 3.0)
+
+
+def test_ratios_are_our_median_over_theirs(plan: Plan) -> None:
+    slower, faster = Rival("a", samples=(3.0, 4.0, 9.0)), Rival("b", samples=(1.0,))
+    untimed = Rival("c", "wrong", "because")
+    result = Result(plan, Setup(0, None), (2.0,), (), None, (slower, faster, untimed))
+    assert [result.ratio(rival) for rival in result.rivals] == [0.5, 2.0, None]
+    assert result.best_ratio == 2.0
+
+
+def test_without_a_baseline_that_was_timed_there_is_no_ratio(plan: Plan) -> None:
+    result = Result(plan, Setup(0, None), (2.0,), (), None, (Rival("c", "n/a", "because"),))
+    assert result.best_ratio is None

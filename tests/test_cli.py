@@ -22,11 +22,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from conftest import Command
-from gemmctl import cubins, problem
+from gemmctl import baselines, cubins, problem
 from gemmctl.cli import app
 from gemmctl.errors import ListError
-from support import PROBLEMS, ROOT, TWO_PROBLEMS, environment
+from support import PROBLEMS, ROOT, TWO_PROBLEMS, Command, environment
 
 BAD = """\
 gemmctl: 1
@@ -155,6 +154,7 @@ def test_sampling_options_reach_the_result(gemmctl: Command, two_problems: Path)
         "max_noise": 0.02,
         "cache": "cold",
         "data": {"kind": "int", "seed": 7},
+        "launch": "grouped",
     }
     assert [len(one["samples_s"]) for one in found["problems"]] == [4, 4]
 
@@ -172,6 +172,32 @@ def test_falling_back_to_the_cpu_is_one_line_on_stderr(
     done = gemmctl("run", two_problems, "-f", "csv", GEMMCTL_DEVICE="auto", CUDA_VISIBLE_DEVICES="")
     assert done.returncode == 0
     assert len([note for note in lines(done.stderr) if note.endswith("running on the CPU")]) == 1
+
+
+@pytest.mark.parametrize("launch", ["serial", "streams"])
+def test_groups_can_be_launched_one_by_one(
+    launch: str, gemmctl: Command, two_problems: Path
+) -> None:
+    done = gemmctl("run", two_problems, "--launch", launch, "-f", "json")
+    found = json.loads(done.stdout)
+    assert found["settings"]["launch"] == launch
+    assert [one["launches"] for one in found["problems"]] == [3, 2]  # one group of two is empty
+
+
+def test_baselines_are_refused_on_a_cpu_before_anything_runs(
+    gemmctl: Command, two_problems: Path
+) -> None:
+    done = gemmctl("run", two_problems, "--against", "all", "-f", "jsonl")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        "gemmctl: --against times libraries for GPUs and needs a Hopper GPU; "
+        "this run is on the CPU\n"
+    )
+
+
+def test_the_help_names_every_baseline(gemmctl: Command) -> None:
+    shown = "".join(gemmctl("run", "--help").stdout.split())
+    assert ",".join(baselines.BASELINES) in shown
 
 
 # Terminals
@@ -314,6 +340,9 @@ def test_2_quiet_plan_checks_a_list(gemmctl: Command, two_problems: Path) -> Non
         ("run", "-", "--seed", "-1"),
         ("run", "-", "--device", "tpu"),
         ("run", "-", "--only", "nothing*"),
+        ("run", "-", "--launch", "together"),
+        ("run", "-", "--against", "cudnn"),
+        ("run", "-", "--against", "cublas"),  # on a CPU
         ("run", "missing.yaml"),
         ("compare", "missing.json", "missing.json"),
     ],

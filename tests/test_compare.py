@@ -154,3 +154,14 @@ def test_a_new_driver_and_new_cubins_are_told() -> None:
 def test_the_table_shows_both_times_ratio_interval_and_verdict() -> None:
     text = render(report.compare(two({}, {})), "plain")
     assert text.splitlines()[1].split() == ["p", "100.0", "100.0", "1.000", "0.997..1.003", "SAME"]
+
+
+def test_another_way_to_launch_is_told_and_compared() -> None:
+    def settings(**changes: Any) -> dict[str, Any]:
+        return {"cache": "cold", "data": {"kind": "normal", "seed": 0}, "runs": 50, **changes}
+
+    old = run("old", {"p": STEADY}, settings=settings())  # of a version that had only one
+    new = run("new", {"p": STEADY}, settings=settings(launch="serial"))
+    assert "launch grouped became serial" in compare(old, new).notes
+    same = run("new", {"p": STEADY}, settings=settings(launch="grouped"))
+    assert compare(old, same).notes == ()

@@ -2,12 +2,13 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from gemmctl import cubins, report, roofline, saved
-from gemmctl.bench import Result, Settings
+from gemmctl.bench import Result, Rival, Settings
 from gemmctl.data import DataSpec
 from gemmctl.device.base import Facts, Setup, Telemetry
 from gemmctl.formats import Report, render
@@ -103,6 +104,77 @@ def test_json_gives_every_group_once_with_its_count() -> None:
     one, two = json.loads(render(throughput(), "json"))["problems"]
     assert [(group["m"], group["count"]) for group in one["groups"]] == [(64, 3)]
     assert [(group["m"], group["count"]) for group in two["groups"]] == [(17, 1), (0, 1), (5, 1)]
+
+
+MISSING = Rival("torch", "n/a", "torch is not installed")
+RIVALS = (
+    (Rival("cublas", samples=(100e-6,)), Rival("cublas-loop", samples=(62.5e-6,)), MISSING),
+    (Rival("cublas", "wrong", "row 1"), Rival("cublas-loop", "n/a", "no"), MISSING),
+)
+
+
+def beside() -> tuple[list[Result], Report]:
+    """The two problems, 50 us and 20 us, with three baselines."""
+    found = [replace(r, rivals=x) for r, x in zip(results(), RIVALS, strict=True)]
+    head = report.run_head(GPU, Settings(), cubins.manifest())
+    return found, report.run(head, found, GPU, Settings())
+
+
+def test_every_baseline_has_its_time_and_the_ratio_and_the_best_ratio_is_last() -> None:
+    _, found = beside()
+    one, two = (dict(zip(found.titles, row, strict=True)) for row in found.rows)
+    assert found.titles[-7:] == [
+        "cublas us", "vs cublas", "cublas-loop us", "vs cublas-loop", "torch us", "vs torch",
+        "vs best",
+    ]  # fmt: skip
+    assert (one["cublas us"], one["vs cublas"]) == ("100.0", "0.500")
+    assert (one["cublas-loop us"], one["vs cublas-loop"]) == ("62.50", "0.800")
+    assert one["vs best"] == "0.800"
+    assert (two["cublas us"], two["vs cublas"]) == ("wrong", "-")
+    assert (two["torch us"], two["vs torch"], two["vs best"]) == ("n/a", "-", "-")
+
+
+def test_without_baselines_nothing_is_said_of_them() -> None:
+    assert not [title for title in throughput().titles if title.startswith("vs")]
+    assert "against" not in throughput().records[0]
+    assert report.AGAINST_NOTE not in throughput().notes
+
+
+def test_the_table_says_what_a_ratio_means() -> None:
+    assert report.AGAINST_NOTE in beside()[1].notes
+
+
+def test_json_has_the_samples_of_every_baseline_or_the_reason_why_not() -> None:
+    one, two = json.loads(render(beside()[1], "json"))["problems"]
+    assert one["best_ratio"] == 0.8
+    assert one["against"]["cublas-loop"] == {
+        "verdict": "ok",
+        "reason": None,
+        "median_s": 62.5e-6,
+        "ratio": 0.8,
+        "samples_s": [62.5e-6],
+    }
+    assert two["against"]["cublas"] == {
+        "verdict": "wrong",
+        "reason": "row 1",
+        "median_s": None,
+        "ratio": None,
+        "samples_s": [],
+    }
+    assert two["best_ratio"] is None
+
+
+def test_why_a_baseline_was_not_timed_is_said_once_for_all_problems() -> None:
+    assert report.untimed(beside()[0]) == [
+        "torch is n/a on one, two: torch is not installed",
+        "cublas is wrong on two: row 1",
+        "cublas-loop is n/a on two: no",
+    ]
+
+
+def test_many_problems_without_a_baseline_are_counted() -> None:
+    many = [replace(results()[0], rivals=(MISSING,))] * 9
+    assert report.untimed(many) == ["torch is n/a on 9 problems: torch is not installed"]
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import fields
+from itertools import compress
 from pathlib import Path
 from threading import Lock
 from time import perf_counter
@@ -26,6 +27,7 @@ from gemmctl.dtypes import Bits, DType
 from gemmctl.errors import DeviceFailed
 from gemmctl.plan import Plan
 from gemmctl.tables import Tables
+from gemmctl.tiling import K_TILE
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -83,7 +85,8 @@ class CpuSession:
         """Run the plan's launches once."""
         with blas.single_threaded():
             for launch in self._launches:
-                list(self._pool.map(launch.run, launch.shares()))
+                for shares in launch.rounds():
+                    list(self._pool.map(launch.run, shares))
 
     def time(self, count: int, *, cold: bool) -> list[float]:
         """Seconds of each of ``count`` runs.
@@ -119,17 +122,24 @@ class _Launch:
         self._arena, self._base = arena, base
         # Python's numbers are several times faster than numpy's one at a time.
         self._columns = {field.name: getattr(table, field.name).tolist() for field in fields(table)}
+        self._adds_up = (table.tiles["splits"] > 0) & (table.tiles["k_tiles"] == 0)
+        self._parts: dict[int, npt.NDArray[np.float32]] = {}
 
-    def shares(self) -> list[list[Any]]:
-        """The tile list in parts for threads to take: small tiles many at a time."""
-        tiles = self._columns["tiles"]
-        size = max(1, min(32, len(tiles) // (4 * blas.THREADS)))
-        return [tiles[i : i + size] for i in range(0, len(tiles), size)]
+    def rounds(self) -> Iterator[list[list[Any]]]:
+        """The tile list in shares for threads to take, small tiles many at a time.
+
+        First what multiplies, then what adds up the parts of split sums.
+        """
+        for adds_up in (False, True):
+            tiles = list(compress(self._columns["tiles"], self._adds_up == adds_up))
+            size = max(1, min(32, len(tiles) // (4 * blas.THREADS)))
+            yield [tiles[i : i + size] for i in range(0, len(tiles), size)]
 
     def run(self, tiles: list[Any]) -> None:
         """Compute some tiles."""
         t, output, base = self._columns, dtypes.BY_NAME[self.kernel.output], self._base
-        for g, m0, n0, width, _, alpha, beta, _ in tiles:
+        for tile in tiles:
+            g, m0, n0, width, k0, k_tiles, alpha, beta, splits, slot, _, _, row, *_ = tile
             m, n, k = t["m"][g], t["n"][g], t["k"][g]
             rows = slice(m0, min(m0 + width, m))
             cols = slice(n0, min(n0 + self.kernel.columns_per_tile, n))
@@ -137,8 +147,16 @@ class _Launch:
             b = self.operands.get(t["ptr_b"][g], n, k, t["ld_b"][g])
             with np.errstate(all="ignore"):
                 result = np.zeros((rows.stop - m0, cols.stop - n0), np.float32)
-                for k0 in range(0, k, K_BLOCK):
-                    result += a[rows, k0 : k0 + K_BLOCK] @ b[cols, k0 : k0 + K_BLOCK].T
+                if k_tiles == 0:
+                    for part in range(slot, slot + splits):
+                        result += self._parts[part][row : row + len(result)]
+                end = (k0 + k_tiles) * K_TILE
+                for start in range(k0 * K_TILE, end, K_BLOCK):
+                    ks = slice(start, min(start + K_BLOCK, end))
+                    result += a[rows, ks] @ b[cols, ks].T
+                if splits > 0 and k_tiles > 0:
+                    self._parts[slot] = result
+                    continue
                 if alpha != 1:
                     result *= alpha
                 if beta != 0:

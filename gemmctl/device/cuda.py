@@ -10,27 +10,31 @@ import ctypes
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, fields
+from functools import partial
 from time import monotonic, sleep
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from cuda.bindings import driver
+from cuda.pathfinder import DynamicLibNotFoundError, load_nvidia_dynamic_lib
 
 from gemmctl import cubins, dtypes, tables
 from gemmctl.data import DataSpec
 from gemmctl.device.base import Facts, Setup, Telemetry
 from gemmctl.errors import DeviceFailed, DeviceHung, DeviceUnusable
-from gemmctl.plan import K_TILE, TILE, Launch, Machine, Plan
+from gemmctl.plan import Plan
 from gemmctl.roofline import H200, Roofline
 from gemmctl.tables import Tables
+from gemmctl.tiling import K_TILE, TILE, Launch, Machine
 
 MIN_DRIVER = 13000  # CUDA 13.0: what cubins of nvcc 13.0 need
 TIME_LIMIT_S = 60.0  # for whatever is queued at one time; far above any honest batch
 FLUSH_BYTES = 256 << 20  # four times the L2, which may hold a line twice, once in each half
 MAP_BYTES = 128  # of a tensor map, which has to lie on a multiple of it
+FIRST = 132  # gemm.cuh: tile records that travel with the parameters
+FLAGS_PER_TILE = 4  # one for each warpgroup that multiplies, in every CTA of a cluster
 MAP_THREADS = 96  # support.cu: one thread per map, three maps per group
-STAGING_BYTES = 8192  # epilogue.cuh: one buffer, 64 columns wide
 WARM_RUNS = 20  # back to back in one sample of a warm run
 GROUP_ARRAYS = [field.name for field in fields(Tables) if field.name != "tiles"]
 
@@ -47,10 +51,12 @@ class _Params(ctypes.Structure):
     _fields_ = [
         ("tiles", ctypes.c_uint64),
         ("tile_count", ctypes.c_uint32),
-        ("ahead", ctypes.c_uint32),
         ("counter", ctypes.c_uint64),
+        ("flags", ctypes.c_uint64),
+        ("workspace", ctypes.c_uint64),
         ("maps", ctypes.c_uint64),
         ("groups", _Groups),
+        ("first", ctypes.c_uint8 * (FIRST * TILE.itemsize)),
     ]
 
 
@@ -67,7 +73,7 @@ class CudaDevice:
                 f"there is no cuda:{ordinal}: this machine has {count} CUDA "
                 f"device{'s' if count != 1 else ''}, numbered from 0"
             )
-        self.time_limit_s = time_limit_s
+        self.ordinal, self.time_limit_s = ordinal, time_limit_s
         self._device = _call(driver.cuDeviceGet, ordinal)
         name = _call(driver.cuDeviceGetName, 256, self._device).split(b"\0")[0].decode()
         capability = tuple(
@@ -125,7 +131,19 @@ class CudaDevice:
         with _cleanup() as cleanup:
             yield CudaSession(self, plan, data, cleanup)
 
-    # What sessions need of the device.
+    # What sessions and baselines need of the device.
+
+    @property
+    def stream(self) -> int:
+        """The stream on which everything is queued, as other libraries take it."""
+        return int(self._stream)
+
+    def library(self, name: str) -> ctypes.CDLL | None:
+        """An NVIDIA library such as ``cublas``, from a wheel or the system, if there is one."""
+        try:
+            return ctypes.CDLL(load_nvidia_dynamic_lib(name).abs_path)
+        except DynamicLibNotFoundError:
+            return None
 
     def function(self, file: str, symbol: str, shared_bytes: int = 0) -> Any:
         """A kernel, its cubin loaded at the first call."""
@@ -156,13 +174,14 @@ class CudaDevice:
         *,
         shared_bytes: int = 0,
         cluster: int = 1,
+        stream: int | None = None,
     ) -> None:
-        """Queue a kernel; ``arguments`` are ctypes objects."""
+        """Queue a kernel, on the device's stream or another; ``arguments`` are ctypes objects."""
         config = driver.CUlaunchConfig()
         config.gridDimX, config.gridDimY, config.gridDimZ = *grid, 1
         config.blockDimX, config.blockDimY, config.blockDimZ = threads, 1, 1
         config.sharedMemBytes = shared_bytes
-        config.hStream = self._stream
+        config.hStream = self._stream if stream is None else stream
         if cluster > 1:
             attribute = driver.CUlaunchAttribute()
             attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
@@ -256,7 +275,11 @@ class CudaDevice:
         """A graph of what ``queue`` queues, ready to launch; freed by ``cleanup``."""
         relaxed = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
         _call(driver.cuStreamBeginCapture, self._stream, relaxed)
-        queue()
+        try:
+            queue()
+        except BaseException:
+            driver.cuStreamEndCapture(self._stream)
+            raise
         graph = _call(driver.cuStreamEndCapture, self._stream)
         ready = _call(driver.cuGraphInstantiate, graph, 0)
         driver.cuGraphDestroy(graph)
@@ -266,6 +289,38 @@ class CudaDevice:
     def launch_graph(self, graph: Any) -> None:
         """Queue a captured graph."""
         _call(driver.cuGraphLaunch, graph, self._stream)
+
+    def fan(self, count: int, cleanup: ExitStack) -> Fan:
+        """The device's stream and ``count`` - 1 more, freed by ``cleanup``."""
+        streams = [self._stream]
+        for _ in range(count - 1):
+            streams.append(_call(driver.cuStreamCreate, 1))
+            cleanup.callback(driver.cuStreamDestroy, streams[-1])
+        return Fan(streams, [self.event(cleanup) for _ in streams])
+
+
+class Fan:
+    """Streams that work side by side on what belongs to one run."""
+
+    def __init__(self, streams: list[Any], events: list[Any]) -> None:
+        self._streams, self._events = streams, events
+        self.streams = [int(stream) for stream in streams]
+
+    @contextmanager
+    def spread(self) -> Iterator[None]:
+        """All streams wait for the first when it begins, and the first for all when it ends."""
+        main, *others = self._streams
+        begun, *ended = self._events
+        if not others:
+            yield
+            return
+        _call(driver.cuEventRecord, begun, main)
+        for stream in others:
+            _call(driver.cuStreamWaitEvent, stream, begun, 0)
+        yield
+        for stream, event in zip(others, ended, strict=True):
+            _call(driver.cuEventRecord, event, stream)
+            _call(driver.cuStreamWaitEvent, main, event, 0)
 
 
 @dataclass(frozen=True)
@@ -282,7 +337,7 @@ class CudaSession:
     """One plan with its operands in place on a GPU. Made by CudaDevice.open."""
 
     def __init__(self, device: CudaDevice, plan: Plan, data: DataSpec, cleanup: ExitStack) -> None:
-        self._device, self._plan, self._cleanup = device, plan, cleanup
+        self.device, self._plan, self.cleanup = device, plan, cleanup
         self.base = device.allocate(plan.layout.size, cleanup)
         device.fill_bytes(self.base, plan.layout.size, 0xFF)
         self._generate(data)
@@ -302,64 +357,75 @@ class CudaSession:
             device.launch(build_maps, (ctas, 1), MAP_THREADS, told)
         device.record(ended)
         device.wait()
+        self._fan = device.fan(plan.streams, cleanup)
+        self._queue = self._launch
+        if plan.launch != "grouped":
+            self._queue = partial(device.launch_graph, device.capture(self._launch, cleanup))
         self.setup = Setup(monotonic() - started, _elapsed_s(begun, ended))
 
     def run(self) -> None:
         """Run the plan's launches once and wait for them."""
         self._queue()
-        self._device.wait()
+        self.device.wait()
 
     def poison(self) -> None:
         """Fill the D region of the arena, fences included, with 0xFF bytes."""
         layout = self._plan.layout
-        self._device.fill_bytes(self.base + layout.d_begin, layout.d_end - layout.d_begin, 0xFF)
+        self.device.fill_bytes(self.base + layout.d_begin, layout.d_end - layout.d_begin, 0xFF)
 
     def read(self, begin: int, end: int) -> npt.NDArray[np.uint8]:
         """The arena's bytes [begin, end)."""
-        return self._device.download(self.base + begin, end - begin)
+        return self.device.download(self.base + begin, end - begin)
 
-    def time(self, count: int, *, cold: bool) -> list[float]:
+    def time(
+        self, count: int, *, cold: bool, queue: Callable[[], None] | None = None
+    ) -> list[float]:
         """Seconds of each of ``count`` runs, between GPU timestamps.
 
         Cold: a flush is queued before every run, so the GPU never waits for the host in between.
-        Warm: every sample is one graph of WARM_RUNS runs back to back, divided by their number.
+        Warm: every sample is WARM_RUNS runs back to back, as one graph, divided by their number.
+        ``queue`` queues a run of something else on the device's stream; it is in no graph.
         """
-        device = self._device
+        device = self.device
         with _cleanup() as cleanup:
-            graph = None if cold else device.capture(self._queue_many, cleanup)
+            run = queue or self._queue
+            if not cold:
+                run = partial(_repeat, queue or self._launch)
+                if queue is None:
+                    run = partial(device.launch_graph, device.capture(run, cleanup))
             pairs = [(device.event(cleanup), device.event(cleanup)) for _ in range(count)]
             for begun, ended in pairs:
                 if cold:
                     device.flush_l2()
                 device.record(begun)
-                if cold:
-                    self._queue()
-                else:
-                    device.launch_graph(graph)
+                run()
                 device.record(ended)
             device.wait()
             runs = 1 if cold else WARM_RUNS
             return [_elapsed_s(*pair) / runs for pair in pairs]
 
-    def _queue(self) -> None:
-        for ready in self.ready:
-            kernel = ready.launch.kernel
-            self._device.launch(
-                ready.function,
-                (ready.launch.clusters * kernel.cluster, 1),
-                kernel.threads,
-                [ready.params],
-                shared_bytes=kernel.shared_bytes,
-                cluster=kernel.cluster,
-            )
+    def _launch(self) -> None:
+        """Queue all launches, in turn over the plan's streams."""
+        streams = self._fan.streams
+        with self._fan.spread():
+            for i, ready in enumerate(self.ready):
+                self._launch_one(ready, streams[i % len(streams)])
 
-    def _queue_many(self) -> None:
-        for _ in range(WARM_RUNS):
-            self._queue()
+    def _launch_one(self, ready: _Ready, stream: int) -> None:
+        kernel = ready.launch.kernel
+        self.device.launch(
+            ready.function,
+            (ready.launch.clusters * kernel.cluster, 1),
+            kernel.threads,
+            [ready.params],
+            shared_bytes=kernel.shared_bytes,
+            cluster=kernel.cluster,
+            stream=stream,
+        )
 
     def _generate(self, data: DataSpec) -> None:
         """Queue the generation of all operands, and keep the host array alive until it is done."""
-        device = self._device
+        device = self.device
         fills = tables.fills(self._plan, self.base, data)
         if not len(fills):
             return
@@ -381,19 +447,20 @@ class CudaSession:
 
     def _upload(self, kernels: list[Any]) -> list[_Ready]:
         """Copy all tables to the device in one piece; room for counters and maps lies behind."""
-        device, plan = self._device, self._plan
+        device, plan = self.device, self._plan
         end = np.zeros(1, TILE)  # width 0 ends a tile list
         parts: list[npt.NDArray[Any]] = []
         for launch in plan.launches:
             table = tables.build(launch, plan, self.base)
             parts += [getattr(table, name) for name in GROUP_ARRAYS]
-            parts += [np.concatenate([table.tiles, end]), np.zeros(1, np.uint32)]
+            parts += [np.concatenate([table.tiles, end])]
+            parts += [np.zeros(1, np.uint32), np.zeros(launch.flags * FLAGS_PER_TILE, np.uint32)]
         sizes = [-(-part.nbytes // MAP_BYTES) * MAP_BYTES for part in parts]
         offsets = np.cumsum([0, *sizes])
         uploaded = int(offsets[-1])
         groups = [len(launch.groups) for launch in plan.launches]
-        block = device.allocate(uploaded + 3 * MAP_BYTES * sum(groups), self._cleanup)
-        host = device.pinned(max(uploaded, 1), self._cleanup)
+        block = device.allocate(uploaded + 3 * MAP_BYTES * sum(groups), self.cleanup)
+        host = device.pinned(max(uploaded, 1), self.cleanup)
         for part, offset in zip(parts, offsets, strict=False):
             host[offset : offset + part.nbytes] = part.view(np.uint8)
         if uploaded:
@@ -403,8 +470,19 @@ class CudaSession:
         ready = []
         for launch, function, count in zip(plan.launches, kernels, groups, strict=True):
             arrays = _Groups(*(next(at) for _ in GROUP_ARRAYS))
-            tiles, counter = next(at), next(at)
-            params = _Params(tiles, len(launch.tiles), launch.ahead, counter, maps, arrays)
+            tiles, counter, flags = next(at), next(at), next(at)
+            workspace = device.allocate(launch.workspace_bytes, self.cleanup)
+            first = bytes(launch.tiles[:FIRST].tobytes()).ljust(FIRST * TILE.itemsize, b"\0")
+            params = _Params(
+                tiles=tiles,
+                tile_count=len(launch.tiles),
+                counter=counter,
+                flags=flags,
+                workspace=workspace,
+                maps=maps,
+                groups=arrays,
+                first=(ctypes.c_uint8 * len(first)).from_buffer_copy(first),
+            )
             ready.append(_Ready(launch, function, params, maps))
             maps += 3 * MAP_BYTES * count
         return ready
@@ -427,7 +505,6 @@ class CudaSession:
             ctypes.c_uint32(count),
             ctypes.c_uint64(ready.maps),
             ctypes.c_uint32(kernel.cluster),
-            ctypes.c_uint32(STAGING_BYTES // (64 * output.size)),
             ctypes.c_uint32(operand.size),
             ctypes.c_uint32(output.size),
         ]
@@ -510,6 +587,11 @@ _THROTTLE = {
     0x40: "hardware thermal",
     0x80: "power brake",
 }
+
+
+def _repeat(queue: Callable[[], None]) -> None:
+    for _ in range(WARM_RUNS):
+        queue()
 
 
 @contextmanager

@@ -7,15 +7,18 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from gemmctl import cubins, data, dtypes, plan, problem, reference
+from gemmctl import cubins, data, dtypes, plan, problem, reference, tiling
 from gemmctl.cubins import Kernel
 from gemmctl.data import DataSpec
 from gemmctl.device.cuda import MAP_BYTES, CudaDevice, CudaSession, encode_map
 from gemmctl.plan import Plan
+from gemmctl.problem import Problem
+from gemmctl.tiling import Choice
 from support import environment
 
 KERNELS = cubins.manifest().kernels
@@ -45,8 +48,13 @@ def awkward(operand: str, output: str) -> str:
 
 
 def planned(text: str, *kernels: Kernel) -> Plan:
-    (made,) = plan.make(problem.load(["-"], io.StringIO(text)), kernels or KERNELS)
-    return made
+    (made,) = problem.load(["-"], io.StringIO(text))
+    return planned_problem(made, *kernels)
+
+
+def planned_problem(made: Problem, *kernels: Kernel) -> Plan:
+    (found,) = plan.make([made], kernels or KERNELS)
+    return found
 
 
 @contextmanager
@@ -100,22 +108,53 @@ def test_a_group_has_the_same_bits_alone_and_in_a_crowd(device: CudaDevice, kern
     assert np.array_equal(*bits)
 
 
+@pytest.mark.parametrize("kind", data.KINDS)
+@pytest.mark.parametrize("splits", [2, 5])
+def test_split_sums_are_right_and_the_same_every_time(
+    device: CudaDevice, kernel: Kernel, splits: int, kind: data.Kind
+) -> None:
+    groups = (
+        f"{{a: {kernel.operand}, d: {kernel.output}, m: {m}, n: {n}, k: {k}, ldd: 264, "
+        f"alpha: {alpha}, beta: {beta}}}"
+        for m, n, k, alpha, beta in (
+            (250, 256, 4096, 1, 0), (256, 130, 2568, 0.5, 1), (40, 255, 8192, 1, 0), (9, 64, 64, 1, 0)
+        )
+    )  # fmt: skip
+    (made,) = problem.load(
+        ["-"],
+        io.StringIO(f"gemmctl: 1\nproblems:\n  - {{name: x, groups: [{', '.join(groups)}]}}\n"),
+    )
+    whole = planned_problem(made, kernel)
+    choice = Choice(kernel.name, kernel.max_width, splits)
+    launch = tiling.cut(made, np.arange(4), kernel, choice, tiling.H200)
+    assert launch.slots > 0
+    split, spec = replace(whole, launches=(launch,)), DataSpec(kind, 13)
+    begin, end = split.layout.d_begin, split.layout.d_end
+    with ran(device, split, spec) as session:
+        assert wrong(split, session, spec) == []
+        first = session.read(begin, end)
+        for _ in range(100):
+            session.poison()
+            session.run()
+            assert np.array_equal(session.read(begin, end), first)
+
+
 def test_tensor_maps_are_those_of_the_driver(device: CudaDevice, kernel: Kernel) -> None:
     made = planned(awkward(kernel.operand, kernel.output), kernel)
     (launch,), columns, layout = made.launches, made.problem.columns, made.layout
-    size, columns_128 = dtypes.BY_NAME[kernel.output].size, 128
+    size = dtypes.BY_NAME[kernel.output].size
     with device.open(made, DataSpec("int", 0)) as session:
         (ready,) = session.ready
         count = len(launch.groups)
         got = device.download(ready.maps, 3 * count * MAP_BYTES).reshape(count, 3, MAP_BYTES)
         for i, group in enumerate(launch.groups.tolist()):
             m, n, k = (int(v[group]) for v in (columns.m, columns.n, columns.k))
-            width = int(launch.widths[i])
-            store = min(width & -width, 8192 // (64 * size))
+            width, box = int(launch.widths[i]), int(launch.boxes[i])
+            mapped = n // (16 // size) * (16 // size)  # TMA stores whole 16-byte words
             expected = [
                 (0, kernel.operand, layout.a, (k, m), columns.lda, (64, width // kernel.cluster)),
                 (1, kernel.operand, layout.b, (k, n), columns.ldb, (64, kernel.rows)),
-                (2, kernel.output, layout.d, (n, m), columns.ldd, (columns_128 // size, store)),
+                (2, kernel.output, layout.d, (mapped, m), columns.ldd, (128 // size, box)),
             ]
             for which, dtype, offsets, extents, ld, box in expected:
                 if 0 in extents:

@@ -1,0 +1,174 @@
+"""Whether another library's D is as right as ours: every element compared by reference.py's rule.
+
+That rule calls a D right if round(R - t) <= D <= round(R + t). Rounding is monotonic, so one right
+result D1 puts R - t at D1 - h - 2t or above, where h is half the distance to D1's neighbour, and
+R + t at D1 + h + 2t or below. Any other right result D2 therefore lies in
+
+    round(D1 - h - 2t) <= D2 <= round(D1 + h + 2t).
+
+|A||B| of an element, for t, is at most the norm of A's row times that of B's column (Cauchy and
+Schwarz). Where t is 0 there is one right result, and both have to be it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from gemmctl import blas, data
+from gemmctl.data import DataSpec
+from gemmctl.device.base import Session
+from gemmctl.dtypes import Bits, DType
+from gemmctl.plan import Plan
+from gemmctl.reference import (
+    UNIT,
+    Bytes,
+    Doubles,
+    Product,
+    half_ulps,
+    products_of,
+    ranges,
+    rounded,
+)
+
+_CHUNK = 1 << 20  # elements that one thread holds at a time
+
+
+@dataclass(frozen=True)
+class Disagreement:
+    """How another result differs from ours: the first element that does, and how many do."""
+
+    group: int
+    row: int
+    col: int
+    got: float
+    ours: float
+    low: float
+    high: float
+    count: int
+
+    def __str__(self) -> str:
+        """One clause, for a note."""
+        same = self.low == self.high
+        allowed = "" if same else f", which allows {self.low:.9g} to {self.high:.9g}"
+        return (
+            f"{self.count} of D's elements differ from gemmctl's, the first in group {self.group} "
+            f"at row {self.row}, column {self.col}: {self.got:.9g}, and gemmctl has "
+            f"{self.ours:.9g}{allowed}"
+        )
+
+
+class Witness:
+    """A session's own result, kept to compare others with."""
+
+    def __init__(self, plan: Plan, session: Session, spec: DataSpec) -> None:
+        """Run the session, which was opened with ``spec``, and keep its D."""
+        self._layout = plan.layout
+        self._products = [
+            product
+            for product in products_of(plan, spec, "cuda")
+            if product.group.m and product.group.n
+        ]
+        session.poison()
+        session.run()
+        # A copy: what read gives may change with the arena.
+        self._ours = np.array(session.read(plan.layout.d_begin, plan.layout.d_end))
+        with ThreadPoolExecutor(blas.THREADS) as pool:
+            self._norms = list(pool.map(_norms, self._products))
+
+    def disagreement(self, session: Session) -> Disagreement | None:
+        """What the D that the same session holds now has other than ours; None if it agrees."""
+        theirs = session.read(self._layout.d_begin, self._layout.d_end)
+        parts = list(self._parts(theirs))
+        with ThreadPoolExecutor(blas.THREADS) as pool:
+            found = [one for one in pool.map(_compare, parts) if one]
+        if not found:
+            return None
+        first = min(found, key=lambda one: (one.group, one.row, one.col))
+        return replace(first, count=sum(one.count for one in found))
+
+    def _parts(self, theirs: Bytes) -> Iterator[_Part]:
+        """Some rows of each group's D, ours and theirs."""
+        begin = self._layout.d_begin
+        for product, (a_norms, b_norms) in zip(self._products, self._norms, strict=True):
+            group = product.group
+            offset = int(self._layout.d[product.index]) - begin
+            place = (offset, group.m, group.n, group.ldd, product.d)
+            ours, others = data.matrix(self._ours, *place), data.matrix(theirs, *place)
+            for rows in ranges(0, group.m, max(1, _CHUNK // group.n)):
+                taken = slice(rows.start, rows.stop)
+                yield _Part(product, rows, ours[taken], others[taken], a_norms[taken], b_norms)
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    product: Product
+    rows: range
+    ours: Bits
+    theirs: Bits
+    a_norms: Doubles  # of A's rows in ``rows``
+    b_norms: Doubles  # of B's columns
+
+
+def _compare(part: _Part) -> Disagreement | None:
+    """Judge the elements whose bits differ."""
+    product, dtype = part.product, part.product.d
+    i, j = np.nonzero(part.ours != part.theirs)
+    if not len(i):
+        return None
+    ours, got = dtype.to_f32(part.ours[i, j]), dtype.to_f32(part.theirs[i, j])
+    low = high = ours
+    if not product.exact:
+        with np.errstate(all="ignore"):
+            allowed = 2 * _tolerance(part, i, j) + half_ulps(ours, dtype)
+            low, high = rounded(ours - allowed, dtype), rounded(ours + allowed, dtype)
+    bad = np.flatnonzero(~((low <= got) & (got <= high)))
+    if not len(bad):
+        return None
+    first = bad[0]
+    return Disagreement(
+        group=product.index,
+        row=part.rows[int(i[first])],
+        col=int(j[first]),
+        got=float(got[first]),
+        ours=float(ours[first]),
+        low=float(low[first]),
+        high=float(high[first]),
+        count=len(bad),
+    )
+
+
+def _tolerance(part: _Part, i: npt.NDArray[np.intp], j: npt.NDArray[np.intp]) -> Doubles:
+    """The most that t can be for some elements of a part."""
+    product, group = part.product, part.product.group
+    magnitude = abs(group.alpha) * part.a_norms[i] * part.b_norms[j]
+    tolerance: Doubles = (product.growth + 3 * UNIT) * magnitude
+    if group.beta != 0:
+        added = product.addend(np.arange(part.rows.start, part.rows.stop), range(group.n))[i, j]
+        tolerance += 3 * UNIT * np.abs(group.beta * added)
+    return tolerance
+
+
+def _norms(product: Product) -> tuple[Doubles, Doubles]:
+    """Euclidean norms of A's rows and B's columns; not computed where no bound needs them."""
+    group = product.group
+    if product.exact:
+        return np.zeros(group.m), np.zeros(group.n)
+    a_key, b_key, _ = product.keys
+    return (
+        _row_norms(product.spec, a_key, group.m, group.k, product.a),
+        _row_norms(product.spec, b_key, group.n, group.k, product.b),
+    )
+
+
+def _row_norms(spec: DataSpec, key: int, rows: int, cols: int, dtype: DType) -> Doubles:
+    norms = np.empty(rows)
+    for part in ranges(0, rows, max(1, _CHUNK // cols)):
+        values = data.values(spec, key, part, cols, dtype)
+        squares = np.einsum("ij,ij->i", values, values, dtype=np.float64)
+        norms[part.start : part.stop] = np.sqrt(squares)
+    return norms

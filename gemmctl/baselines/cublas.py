@@ -1,0 +1,260 @@
+"""cuBLAS through ctypes: the grouped call, and a call per group on one stream or several.
+
+cuBLAS stores matrices by columns. Our D = A B^T by rows is D^T = B A^T by columns: its first
+operand is our B, transposed, its second our A.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gemmctl.baselines.base import Inapplicable, active
+from gemmctl.plan import Plan
+
+if TYPE_CHECKING:
+    from gemmctl.device.cuda import CudaSession
+
+WORKSPACE_BYTES = 64 << 20  # for every stream; more than any of its algorithms asks for on Hopper
+STREAMS = 8
+INT_MAX = 2**31 - 1
+
+# cublas_api.h and library_types.h
+N, T = 0, 1
+COMPUTE_32F = 68
+GEMM_DEFAULT = -1
+DISALLOW_REDUCED_PRECISION_REDUCTION = 16
+TYPES = {"f32": 0, "f16": 2, "bf16": 14}
+
+
+@dataclass(frozen=True)
+class Product:
+    """One product in cuBLAS's terms: C = alpha A^T B, by columns, C is m x n."""
+
+    m: int
+    n: int
+    k: int
+    alpha: float
+    a: int
+    lda: int
+    b: int
+    ldb: int
+    c: int
+    ldc: int
+    operand: str
+    output: str
+
+    @property
+    def shape(self) -> tuple[float, ...]:
+        """What products of one group of a grouped call have in common."""
+        return self.m, self.n, self.k, self.alpha, self.lda, self.ldb, self.ldc
+
+    def arguments(self) -> tuple[Any, ...]:
+        """Of cublasGemmEx, after the handle."""
+        operand, output = ctypes.c_int(TYPES[self.operand]), ctypes.c_int(TYPES[self.output])
+        return (
+            *_ints(T, N, self.m, self.n, self.k),
+            _floats([self.alpha]),
+            *(ctypes.c_void_p(self.a), operand, ctypes.c_int(self.lda)),
+            *(ctypes.c_void_p(self.b), operand, ctypes.c_int(self.ldb)),
+            _floats([0.0]),
+            *(ctypes.c_void_p(self.c), output, ctypes.c_int(self.ldc)),
+            *_ints(COMPUTE_32F, GEMM_DEFAULT),
+        )
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Products of one pair of element types, equal ones next to each other: one grouped call."""
+
+    groups: tuple[tuple[Product, ...], ...]
+
+    def pointers(self) -> npt.NDArray[np.uint64]:
+        """The addresses of all A, then all B, then all C: what the call wants on the device."""
+        products = [product for group in self.groups for product in group]
+        addresses = [getattr(product, which) for which in "abc" for product in products]
+        return np.array(addresses, np.uint64)
+
+    def arguments(self, pointers: int) -> tuple[Any, ...]:
+        """Of cublasGemmGroupedBatchedEx, after the handle; ``pointers`` is where they lie."""
+        firsts, count = [group[0] for group in self.groups], len(self.groups)
+        step = 8 * sum(map(len, self.groups))
+        a, b, c = (ctypes.c_void_p(pointers + i * step) for i in range(3))
+        operand, output = (ctypes.c_int(TYPES[x]) for x in (firsts[0].operand, firsts[0].output))
+
+        def array(values: Iterable[int]) -> Any:
+            return (ctypes.c_int * count)(*values)
+
+        return (
+            *(array([op] * count) for op in (T, N)),
+            *(array(getattr(first, x) for first in firsts) for x in "mnk"),
+            _floats([first.alpha for first in firsts]),
+            *(a, operand, array(first.lda for first in firsts)),
+            *(b, operand, array(first.ldb for first in firsts)),
+            _floats([0.0] * count),
+            *(c, output, array(first.ldc for first in firsts)),
+            ctypes.c_int(count),
+            array(map(len, self.groups)),
+            ctypes.c_int(COMPUTE_32F),
+        )
+
+
+def products(plan: Plan, base: int) -> list[Product]:
+    """All products of a plan whose operands lie at ``base``; raises Inapplicable."""
+    layout, found = plan.layout, []
+    for i in active(plan):
+        group = plan.problem.groups[i]
+        if group.beta != 0:
+            raise Inapplicable("cuBLAS adds to D in place, and here beta C is to be added to it")
+        if max(group.lda, group.ldb, group.ldd) > INT_MAX:
+            raise Inapplicable(f"a leading dimension is above {INT_MAX}")
+        found.append(
+            Product(
+                m=group.n,
+                n=group.m,
+                k=group.k,
+                alpha=group.alpha,
+                a=base + int(layout.b[i]),
+                lda=group.ldb,
+                b=base + int(layout.a[i]),
+                ldb=group.lda,
+                c=base + int(layout.d[i]),
+                ldc=group.ldd,
+                operand=group.a,
+                output=group.d,
+            )
+        )
+    return found
+
+
+def batches(found: Sequence[Product]) -> list[Batch]:
+    """Products as grouped calls: as few as the element types allow, equal shapes as one group."""
+    by_types: dict[tuple[str, str], dict[tuple[float, ...], list[Product]]] = {}
+    for product in found:
+        by_shape = by_types.setdefault((product.operand, product.output), {})
+        by_shape.setdefault(product.shape, []).append(product)
+    return [Batch(tuple(map(tuple, by_shape.values()))) for by_shape in by_types.values()]
+
+
+class Library:
+    """The functions of a libcublas."""
+
+    def __init__(self, functions: Any) -> None:
+        """``functions`` has them as attributes, as a ctypes.CDLL does."""
+        self._functions = functions
+
+    def function(self, name: str) -> Callable[..., None]:
+        """One that raises Inapplicable if the library has no such function, or it fails."""
+        try:
+            found = getattr(self._functions, name)
+        except AttributeError:
+            raise Inapplicable(f"this cuBLAS has no {name}: it is older than CUDA 12.5") from None
+
+        def call(*arguments: Any) -> None:
+            if status := found(*arguments):
+                raise Inapplicable(f"{name} says {self._name(status)}")
+
+        return call
+
+    def _name(self, status: int) -> str:
+        status_name = self._functions.cublasGetStatusName
+        status_name.restype = ctypes.c_char_p
+        name: bytes = status_name(status)
+        return name.decode()
+
+    def handle(self, stream: int, workspace: int, cleanup: ExitStack) -> ctypes.c_void_p:
+        """A handle that queues on a stream, sums in float32 throughout, and has a workspace."""
+        made = ctypes.c_void_p()
+        self.function("cublasCreate_v2")(ctypes.byref(made))
+        cleanup.callback(self._functions.cublasDestroy_v2, made)
+        self.function("cublasSetStream_v2")(made, ctypes.c_void_p(stream))
+        room = ctypes.c_void_p(workspace), ctypes.c_size_t(WORKSPACE_BYTES)
+        self.function("cublasSetWorkspace_v2")(made, *room)
+        math = ctypes.c_int(DISALLOW_REDUCED_PRECISION_REDUCTION)
+        self.function("cublasSetMathMode")(made, math)
+        return made
+
+
+class Grouped:
+    """cublasGemmGroupedBatchedEx, once for each pair of element types."""
+
+    def __init__(self, session: CudaSession, plan: Plan) -> None:
+        device, cleanup = session.device, session.cleanup
+        found = batches(products(plan, session.base))
+        library = _library(session)
+        call = library.function("cublasGemmGroupedBatchedEx")
+        workspace = device.allocate(WORKSPACE_BYTES, cleanup)
+        handle = library.handle(device.stream, workspace, cleanup)
+        calls = []
+        for batch in found:
+            pointers = batch.pointers()
+            at = device.allocate(pointers.nbytes, cleanup)
+            device.upload(at, pointers)
+            device.wait()
+            calls.append((handle, *batch.arguments(at)))
+        self._call, self._calls = call, calls
+        self.queue()
+        device.wait()
+
+    def queue(self) -> None:
+        """Queue one run on the session's stream."""
+        for arguments in self._calls:
+            self._call(*arguments)
+
+    def deliver(self) -> None:
+        """Nothing: the result is in D."""
+
+
+class PerGroup:
+    """cublasGemmEx for each group, in turn over some streams, as one CUDA graph."""
+
+    def __init__(self, session: CudaSession, plan: Plan, streams: int) -> None:
+        device, cleanup = session.device, session.cleanup
+        found = [product.arguments() for product in products(plan, session.base)]
+        library = _library(session)
+        call = library.function("cublasGemmEx")
+        fan = device.fan(streams, cleanup)
+        room = device.allocate(streams * WORKSPACE_BYTES, cleanup)
+        handles = [
+            library.handle(stream, room + i * WORKSPACE_BYTES, cleanup)
+            for i, stream in enumerate(fan.streams)
+        ]
+
+        def queue() -> None:
+            with fan.spread():
+                for i, arguments in enumerate(found):
+                    call(handles[i % streams], *arguments)
+
+        queue()
+        device.wait()
+        graph = device.capture(queue, cleanup)
+        self._launch = partial(device.launch_graph, graph)
+
+    def queue(self) -> None:
+        """Queue one run on the session's stream."""
+        self._launch()
+
+    def deliver(self) -> None:
+        """Nothing: the result is in D."""
+
+
+def _library(session: CudaSession) -> Library:
+    found = session.device.library("cublas")
+    if found is None:
+        raise Inapplicable("there is no libcublas; pip install nvidia-cublas, or CUDA, brings it")
+    return Library(found)
+
+
+def _ints(*values: int) -> tuple[ctypes.c_int, ...]:
+    return tuple(map(ctypes.c_int, values))
+
+
+def _floats(values: Sequence[float]) -> Any:
+    return (ctypes.c_float * len(values))(*values)

@@ -1,0 +1,205 @@
+"""Other libraries beside the kernels, and the kernels launched group by group, on a Hopper GPU."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from gemmctl import baselines, cubins, plan, problem, reference
+from gemmctl.agreement import Witness
+from gemmctl.bench import Entry
+from gemmctl.data import DataSpec
+from gemmctl.device.cuda import CudaDevice, CudaSession
+from gemmctl.plan import Launching, Plan
+from support import PROBLEMS, environment
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # those of torch
+
+EQUAL = ("m: 256, n: 384, k: 512, count: 6",)
+RAGGED = ("m: 300, n: 264, k: 512", "m: 0, n: 264, k: 512", "m: 17, n: 264, k: 512")
+MIXED = ("m: 300, n: 264, k: 512, ldd: 272", "m: 17, n: 1000, k: 72", "m: 640, n: 8, k: 4096")
+SCALED = ("m: 256, n: 384, k: 512, alpha: 0.5, beta: -2, count: 3",)
+WIDER = ("m: 256, n: 384, k: 512, a: f16, d: f32, count: 4",)
+NARROWER = ("m: 256, n: 384, k: 512, a: bf16, d: f16, count: 4",)
+LONG = ("m: 128, n: 128, k: 32768, count: 2",)
+
+CUBLAS_EX = {"cublas-loop", "cublas-streams"}
+CUBLAS = {"cublas", *CUBLAS_EX}
+TORCH = {"torch", "torch-bmm", "torch-grouped"}
+
+
+def planned(*groups: str, launch: Launching = "grouped") -> Plan:
+    listed = ", ".join(f"{{{group}}}" for group in groups)
+    text = f"{{gemmctl: 1, problems: [{{name: p, groups: [{listed}]}}]}}"
+    (made,) = plan.make(
+        problem.load(["-"], io.StringIO(text)), cubins.manifest().kernels, launch=launch
+    )
+    return made
+
+
+def entries(session: CudaSession, made: Plan, spec: DataSpec) -> dict[str, Entry]:
+    """Every baseline; those of a library that is not installed are left out."""
+    found = baselines.enter(tuple(baselines.BASELINES), session, made, spec)
+    missing = ("torch is not installed", "there is no libcublas")
+    return {e.rival.name: e for e in found if not e.rival.reason.startswith(missing)}
+
+
+@pytest.mark.parametrize("kind", ["int", "normal"])
+@pytest.mark.parametrize(
+    ("groups", "able"),
+    [
+        (EQUAL, CUBLAS | TORCH),
+        (RAGGED, CUBLAS | {"torch", "torch-grouped"}),
+        (MIXED, CUBLAS | {"torch"}),
+        (SCALED, {"torch", "torch-bmm"}),
+        (WIDER, CUBLAS_EX | {"torch", "torch-bmm"}),
+        (NARROWER, set()),
+        (LONG, CUBLAS | TORCH),
+    ],
+    ids=["equal", "ragged", "mixed", "scaled", "wider", "narrower", "long"],
+)
+def test_every_baseline_that_can_run_a_list_agrees_with_gemmctl(
+    device: CudaDevice, groups: tuple[str, ...], able: set[str], kind: str
+) -> None:
+    made, spec = planned(*groups), DataSpec(kind, 11)  # type: ignore[arg-type]
+    with device.open(made, spec) as session:
+        found = entries(session, made, spec)
+    told = {name: (e.rival.verdict, e.rival.reason) for name, e in found.items()}
+    expected = {name: "ok" if name in able else "n/a" for name in found}
+    assert {name: verdict for name, (verdict, _) in told.items()} == expected, told
+
+
+@pytest.mark.parametrize("cold", [True, False])
+def test_timing_a_baseline_takes_time_and_leaves_a_right_result(
+    device: CudaDevice, cold: bool
+) -> None:
+    made, spec = planned(*EQUAL), DataSpec("normal", 3)
+    with device.open(made, spec) as session:
+        witness = Witness(made, session, spec)
+        for name, entry in entries(session, made, spec).items():
+            assert entry.timed is not None
+            session.poison()
+            seconds = entry.timed.time(5, cold=cold)
+            assert all(1e-6 < s < 0.01 for s in seconds), (name, seconds)
+            if name != "torch-grouped":  # which has a D of its own
+                assert witness.disagreement(session) is None, name
+        assert all(1e-6 < s < 0.01 for s in session.time(5, cold=cold))
+        assert witness.disagreement(session) is None
+
+
+def test_sessions_give_back_what_baselines_took(device: CudaDevice) -> None:
+    made, spec = planned(*EQUAL), DataSpec("int", 1)
+    free = []
+    for _ in range(4):
+        with device.open(made, spec) as session:
+            entries(session, made, spec)
+        free.append(free_bytes())
+    assert free[-1] >= free[1] - (64 << 20)
+
+
+def free_bytes() -> int:
+    from cuda.bindings import driver
+
+    return int(driver.cuMemGetInfo()[1])
+
+
+AWKWARD = (
+    "m: 16, n: 64, k: 64", "m: 257, n: 255, k: 65, lda: 72, ldb: 72, ldd: 256", "m: 1, n: 8, k: 8",
+    "m: 0, n: 128, k: 64", "m: 17, n: 64, k: 0", "m: 1000, n: 136, k: 4096, beta: 1",
+    "m: 64, n: 96, k: 128, a: f16, d: f32, alpha: 0.5, count: 9", "m: 2048, n: 1024, k: 512",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("launch", ["serial", "streams"])
+@pytest.mark.parametrize("kind", ["int", "normal"])
+def test_groups_launched_one_by_one_are_right(
+    device: CudaDevice, launch: Launching, kind: str
+) -> None:
+    made, spec = planned(*AWKWARD, launch=launch), DataSpec(kind, 5)  # type: ignore[arg-type]
+    with device.open(made, spec) as session:
+        session.run()
+        assert wrong(made, session, spec) == []
+
+
+@pytest.mark.parametrize("launch", ["serial", "streams"])
+@pytest.mark.parametrize("cold", [True, False])
+def test_timing_groups_one_by_one_leaves_a_right_result(
+    device: CudaDevice, launch: Launching, cold: bool
+) -> None:
+    made, spec = planned(*AWKWARD, launch=launch), DataSpec("int", 5)
+    with device.open(made, spec) as session:
+        assert all(0 < s < 0.01 for s in session.time(5, cold=cold))
+        assert wrong(made, session, spec) == []
+
+
+def test_streams_give_the_same_bits_every_time(device: CudaDevice) -> None:
+    made, spec = planned(*AWKWARD, launch="streams"), DataSpec("normal", 5)
+    begin, end = made.layout.d_begin, made.layout.d_end
+    with device.open(made, spec) as session:
+        session.run()
+        first = session.read(begin, end)
+        for _ in range(50):
+            session.poison()
+            session.run()
+            assert np.array_equal(session.read(begin, end), first)
+
+
+def wrong(made: Plan, session: CudaSession, spec: DataSpec) -> list[str]:
+    return [v.message for v in reference.verify(made, session, spec) if not v.ok]
+
+
+def test_capturing_what_fails_leaves_the_stream_usable(device: CudaDevice) -> None:
+    def fail() -> None:
+        raise RuntimeError("no")
+
+    made, spec = planned(*EQUAL), DataSpec("int", 1)
+    with device.open(made, spec) as session:
+        with pytest.raises(RuntimeError, match="no"):
+            device.capture(fail, session.cleanup)
+        session.run()
+        assert wrong(made, session, spec) == []
+
+
+@pytest.fixture
+def against(device: CudaDevice) -> Callable[..., dict[str, object]]:
+    """The command's JSON for one of the lists that ship."""
+
+    def run(name: str, *options: str) -> dict[str, object]:
+        done = subprocess.run(
+            [sys.executable, "-m", "gemmctl", "run", str(PROBLEMS / f"{name}.yaml"), "-f", "json",
+             "--max-time", "0.5", *options],
+            capture_output=True, text=True, timeout=300, check=False,
+            env=environment(GEMMCTL_DEVICE="cuda"),
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        found: dict[str, object] = json.loads(done.stdout)["problems"][0]
+        return found
+
+    return run
+
+
+def test_the_command_times_every_baseline_that_can_run(
+    against: Callable[..., dict[str, object]],
+) -> None:
+    found = against("seed10-bf16", "--against", "all")
+    beside = found["against"]
+    assert isinstance(beside, dict)
+    assert list(beside) == list(baselines.BASELINES)
+    for name, one in beside.items():
+        assert one["verdict"] == "ok" or "install" in one["reason"] or "libcublas" in one["reason"]
+        assert (one["ratio"] is None) == (one["verdict"] != "ok"), name
+    print({name: one["ratio"] for name, one in beside.items()})
+
+
+def test_one_launch_for_all_groups_is_faster_than_one_for_each(
+    against: Callable[..., dict[str, object]],
+) -> None:
+    times = [against("lora", "--launch", x)["median_s"] for x in ("grouped", "streams", "serial")]
+    print(times)
+    assert times[0] < times[1] and times[0] < times[2]  # type: ignore[operator]

@@ -1,0 +1,172 @@
+"""Comparing another library's result with ours: what honest rounding allows, and nothing more."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+
+from gemmctl import data, dtypes, reference
+from gemmctl.agreement import Witness
+from gemmctl.data import DataSpec
+from gemmctl.device.cpu import CpuDevice, CpuSession
+from gemmctl.plan import Plan
+from support import make_plans
+
+INT, NORMAL = DataSpec("int", 7), DataSpec("normal", 7)
+
+GROUPS = (
+    "m: 96, n: 96, k: 1024",
+    "m: 0, n: 96, k: 64",
+    "m: 17, n: 520, k: 1032, lda: 1040, ldb: 1048, ldd: 528",
+    "m: 33, n: 96, k: 64, alpha: 0.5, beta: -2, ldc: 101",
+    "m: 20, n: 40, k: 0, beta: 0.3",
+)
+
+
+@contextmanager
+def witnessed(
+    spec: DataSpec, *groups: str, d: str = "bf16"
+) -> Iterator[tuple[Plan, CpuSession, Witness]]:
+    """A session with its own result, and the witness that keeps it."""
+    listed = ", ".join(f"{{{group}}}" for group in groups)
+    (plan,) = make_plans(
+        f"{{gemmctl: 1, defaults: {{d: {d}}}, problems: [{{name: p, groups: [{listed}]}}]}}"
+    )
+    with CpuDevice().open(plan, spec) as session:
+        assert isinstance(session, CpuSession)
+        yield plan, session, Witness(plan, session, spec)
+
+
+def d_of(plan: Plan, session: CpuSession, index: int) -> dtypes.Bits:
+    """The bits of one group's D, to be changed in place."""
+    group = plan.problem.groups[index]
+    memory = session.read(0, plan.layout.size)
+    dtype = dtypes.BY_NAME[group.d]
+    return data.matrix(memory, int(plan.layout.d[index]), group.m, group.n, group.ldd, dtype)
+
+
+def rounded_once(plan: Plan, spec: DataSpec, index: int) -> dtypes.Bits:
+    """One group's D as float64 has it."""
+    group = plan.problem.groups[index]
+    a, b, c = (
+        data.values(
+            spec,
+            int(data.keys(spec.seed, which, np.array([index]))[0]),
+            rows,
+            cols,
+            dtypes.BY_NAME[name],
+        ).astype(np.float64)
+        for which, rows, cols, name in (
+            (0, group.m, group.k, group.a),
+            (1, group.n, group.k, group.b),
+            (2, group.m, group.n, group.c),
+        )
+    )
+    return dtypes.BY_NAME[group.d].from_float(group.alpha * (a @ b.T) + group.beta * c)
+
+
+def test_a_result_agrees_with_itself() -> None:
+    with witnessed(NORMAL, *GROUPS) as (_, session, witness):
+        assert witness.disagreement(session) is None
+
+
+@pytest.mark.parametrize("d", dtypes.BY_NAME)
+@pytest.mark.parametrize("spec", [INT, NORMAL], ids=["int", "normal"])
+def test_any_two_results_that_reference_calls_right_agree(
+    monkeypatch: pytest.MonkeyPatch, d: str, spec: DataSpec
+) -> None:
+    def write(session: CpuSession, sign: int) -> None:
+        """The smallest (-1) or the largest (1) right result everywhere."""
+        for product in reference.products_of(session._plan, spec, "cuda"):
+            group = product.group
+            result, t = product.expected(np.arange(group.m), range(group.n))
+            d_of(session._plan, session, product.index)[:] = product.d.from_float(result + sign * t)
+
+    monkeypatch.setattr(CpuSession, "run", lambda session: write(session, -1))
+    with witnessed(spec, *GROUPS, d=d) as (plan, session, witness):
+        before = session.read(plan.layout.d_begin, plan.layout.d_end).copy()
+        write(session, 1)
+        differ = (before != session.read(plan.layout.d_begin, plan.layout.d_end)).any()
+        assert differ == (spec.kind == "normal")
+        assert witness.disagreement(session) is None
+
+
+def test_sums_of_integers_leave_no_choice() -> None:
+    with witnessed(INT, *GROUPS, d="f32") as (plan, session, witness):
+        d_of(plan, session, 2)[5, 301] += 1  # the next float32
+        found = witness.disagreement(session)
+    assert found is not None
+    assert (found.group, found.row, found.col, found.count) == (2, 5, 301, 1)
+
+
+def test_half_of_a_product_that_is_missing_is_found() -> None:
+    with witnessed(NORMAL, *GROUPS) as (plan, session, witness):
+        d = d_of(plan, session, 0)
+        d[40] = dtypes.BF16.from_float(dtypes.BF16.to_f32(d[40]) / 2)
+        found = witness.disagreement(session)
+    assert found is not None
+    assert (found.group, found.row) == (0, 40)
+
+
+def test_an_error_just_above_what_two_roundings_differ_by_is_found() -> None:
+    with witnessed(NORMAL, "m: 64, n: 64, k: 64") as (plan, session, witness):
+        d = d_of(plan, session, 0)
+        largest = np.unravel_index(np.abs(dtypes.BF16.to_f32(d)).argmax(), d.shape)
+        d[largest] += 1  # the neighbour: one of two results may be rounded up, the other down
+        assert witness.disagreement(session) is None
+        d[largest] += 1
+        found = witness.disagreement(session)
+    assert found is not None
+    assert (found.row, found.col) == largest
+    assert found.low < found.ours < found.high < found.got
+
+
+def test_what_was_never_written_does_not_agree() -> None:
+    with witnessed(NORMAL, *GROUPS) as (plan, session, witness):
+        session.poison()
+        found = witness.disagreement(session)
+    assert found is not None
+    sizes = plan.problem.columns.m * plan.problem.columns.n
+    assert (found.group, found.row, found.col, found.count) == (0, 0, 0, sizes.sum())
+
+
+def test_beta_c_alone_leaves_no_choice() -> None:
+    with witnessed(NORMAL, "m: 20, n: 40, k: 0, beta: 0.3") as (plan, session, witness):
+        d_of(plan, session, 0)[3, 7] ^= 1
+        found = witness.disagreement(session)
+    assert found is not None
+    assert (found.row, found.col) == (3, 7)
+
+
+def test_a_wrong_c_is_found() -> None:
+    group = "m: 33, n: 96, k: 64, beta: 2"
+    with witnessed(NORMAL, group) as (plan, session, witness):
+        d_of(plan, session, 0)[:] = rounded_once(plan, NORMAL, 0)
+        assert witness.disagreement(session) is None
+        d_of(plan, session, 0)[4, 9] ^= 0x8000  # the sign
+        assert witness.disagreement(session) is not None
+
+
+def test_a_large_result_is_compared_to_its_last_element(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gemmctl.agreement._CHUNK", 1000)
+    with witnessed(NORMAL, "m: 70, n: 96, k: 64") as (plan, session, witness):
+        d_of(plan, session, 0)[69, 95] ^= 0x8000
+        d_of(plan, session, 0)[60, 1] ^= 0x8000
+        found = witness.disagreement(session)
+    assert found is not None
+    assert (found.row, found.col, found.count) == (60, 1, 2)
+
+
+def test_the_first_difference_is_told_with_its_place_and_what_is_allowed() -> None:
+    with witnessed(NORMAL, *GROUPS) as (plan, session, witness):
+        d_of(plan, session, 3)[4, 9] ^= 0x8000
+        told = str(witness.disagreement(session))
+    assert re.fullmatch(
+        r"1 of D's elements differ from gemmctl's, the first in group 3 at row 4, column 9: "
+        r"\S+, and gemmctl has \S+, which allows \S+ to \S+",
+        told,
+    )

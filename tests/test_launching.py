@@ -1,0 +1,58 @@
+"""Our own kernel launched group by group: the same results, one launch each."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+
+from gemmctl import cubins, plan, problem, reference
+from gemmctl.data import DataSpec
+from gemmctl.device.cpu import CpuDevice
+from gemmctl.plan import Launching, Plan
+
+LIST = """\
+gemmctl: 1
+problems:
+  - name: p
+    groups:
+      - {m: 300, n: 264, k: 136, count: 3}
+      - {m: 0, n: 264, k: 136}
+      - {m: 17, n: 40, k: 24, a: f16, d: f32, alpha: 0.5, beta: 1}
+      - {m: 5, n: 8, k: 0, beta: 2}
+      - {m: 300, n: 264, k: 136}
+"""
+
+
+def planned(launch: Launching) -> Plan:
+    (made,) = plan.make(
+        problem.load(["-"], io.StringIO(LIST)), cubins.manifest().kernels, launch=launch
+    )
+    return made
+
+
+@pytest.mark.parametrize("launch", ["serial", "streams"])
+def test_every_group_with_a_d_has_a_launch_of_its_own(launch: Launching) -> None:
+    launches = planned(launch).launches
+    assert sorted(one.groups.tolist() for one in launches) == [[0], [1], [2], [4], [5], [6]]
+    assert all((one.tiles["group"] == 0).all() for one in launches)
+
+
+def test_only_streams_are_several() -> None:
+    assert planned("grouped").streams == planned("serial").streams == 1
+    assert planned("streams").streams == plan.STREAMS
+
+
+def test_operands_lie_where_they_lie_for_a_grouped_launch() -> None:
+    grouped, serial = planned("grouped").layout, planned("serial").layout
+    assert all(np.array_equal(getattr(grouped, x), getattr(serial, x)) for x in "abcd")
+
+
+@pytest.mark.parametrize("launch", ["serial", "streams"])
+def test_launched_one_by_one_they_are_right(launch: Launching) -> None:
+    made, spec = planned(launch), DataSpec("int", 5)
+    with CpuDevice().open(made, spec) as session:
+        session.run()
+        verdicts = reference.verify(made, session, spec, device="cpu")
+    assert [verdict.message for verdict in verdicts if not verdict.ok] == []
