@@ -89,6 +89,15 @@ def find_nvcc() -> list[str]:
     return [found]
 
 
+def faults(said: str) -> list[str]:
+    """The lines of a compiler's output that no shipped kernel may cause."""
+    return [
+        line for line in said.splitlines()
+        if re.search(r"C75\d\d|error|setmaxnreg", line)
+        or re.search(r"[1-9]\d* bytes (stack frame|spill)", line)
+    ]  # fmt: skip
+
+
 def compile_cubin(nvcc: list[str], source: str, defines: dict[str, str], to: Path) -> int:
     """Compile one source; returns the registers per thread of its first kernel.
 
@@ -99,13 +108,9 @@ def compile_cubin(nvcc: list[str], source: str, defines: dict[str, str], to: Pat
         [*command, source, "-o", str(to)], cwd=HERE, capture_output=True, text=True
     )
     said = done.stdout + done.stderr
-    faults = [
-        line for line in said.splitlines()
-        if re.search(r"C75\d\d|error|setmaxnreg", line)
-        or re.search(r"[1-9]\d* bytes (stack frame|spill)", line)
-    ]  # fmt: skip
-    if done.returncode or faults:
-        sys.exit(f"build.py: {to.name}: " + ("\n".join(faults) or said))
+    found = faults(said)
+    if done.returncode or found:
+        sys.exit(f"build.py: {to.name}: " + ("\n".join(found) or said))
     return int(re.search(r"Used (\d+) registers", said)[1])
 
 

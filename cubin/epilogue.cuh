@@ -1,4 +1,4 @@
-// From a tile's sums in registers to D in global memory: alpha, beta C, conversion, staging, TMA store.
+// From a tile's sums in registers to D in global memory: alpha, beta C, conversion, staging, stores.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -7,7 +7,8 @@
 #include "ptx.cuh"
 #include "tile.cuh"
 
-// One of two staging buffers of a warpgroup: rows of 128 bytes in the 128-byte swizzle.
+// One of two staging buffers of a warpgroup: rows of 128 bytes, of which each permutes its 16-byte words
+// by its last three bits, so that neither writing columns nor reading rows meets a bank twice.
 constexpr int STAGING_BYTES = 8192;
 
 // How a type of D is staged. A buffer takes `rows` rows of D by the warpgroup's 64 columns.
@@ -80,25 +81,6 @@ __device__ __forceinline__ void add_c(float (&sums)[8], float beta, const Source
         });
 }
 
-// Where D's columns end, and how far its tensor map goes.
-struct Edge {
-    uint64_t address, ld;
-    uint32_t m, n, mapped;
-
-    template <class Output>
-    __device__ __forceinline__ void find(const Groups& groups, uint32_t group) {
-        address = groups.ptr_d[group];
-        ld = groups.ld_d[group];
-        m = groups.m[group];
-        n = groups.n[group];
-        mapped = mapped_columns(n, Output::half ? 2 : 4);
-    }
-    // Whether the 64 columns from `column` on hold the ones behind the map.
-    __device__ __forceinline__ bool ends_in(uint32_t column) const {
-        return mapped < n && column <= mapped && mapped < column + 64;
-    }
-};
-
 // Writes 16 rows of sums to a staging buffer, `row` rows down; `thread` is one of the warpgroup's 128.
 template <class Output>
 __device__ __forceinline__ void stage_rows(uint32_t buffer, uint32_t row, uint32_t thread,
@@ -111,8 +93,8 @@ __device__ __forceinline__ void stage_rows(uint32_t buffer, uint32_t row, uint32
         ptx::store_matrices_transposed(to, Output::pack(v[0], v[1]), Output::pack(v[2], v[3]),
                                        Output::pack(v[4], v[5]), Output::pack(v[6], v[7]));
     } else {
-        // Two boxes of 32 columns, one behind the other. The swizzle takes the row's last three bits:
-        // 2 (lane % 4) + e in every block of eight rows.
+        // 32 columns of all rows, then the other 32. The row's last three bits are 2 (lane % 4) + e in
+        // every block of eight rows.
         const uint32_t box = buffer + (warp / 2 * Output::rows + row) * 128;
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
@@ -128,49 +110,58 @@ __device__ __forceinline__ void stage_rows(uint32_t buffer, uint32_t row, uint32
     }
 }
 
-// Writes what TMA cannot: it clips the columns of D at multiples of 16 bytes, so D's map ends at the
-// last such multiple and the columns behind it are copied from the staging buffer here.
-template <class Output>
-__device__ __forceinline__ void store_last_columns(uint32_t buffer, uint32_t row0, uint32_t count,
-                                                   uint32_t column0, const Edge& edge) {
-    constexpr uint32_t size = Output::half ? 2 : 4;
-    const uint32_t columns = edge.n - edge.mapped;
-    for (uint32_t i = threadIdx.x % 128; i < count * columns; i += 128) {
-        const uint32_t row = i / columns, column = edge.mapped + i % columns;
-        const uint32_t bytes = (column - column0) * size;  // from the start of the 64 columns
-        const uint32_t box = bytes / 128 * Output::rows * 128;
-        const uint32_t from = buffer + box + row * 128 +
-                              ((bytes % 128 / 16) ^ (row % 8)) * 16 + bytes % 16;
-        if (row0 + row < edge.m) {
-            const uint64_t to = edge.address + ((row0 + row) * edge.ld + column) * size;
-            if constexpr (Output::half)
-                *reinterpret_cast<uint16_t*>(to) = ptx::load_shared_16(from);
-            else
-                *reinterpret_cast<uint32_t*>(to) = ptx::load_shared_32(from);
-        }
+// Where a group's D lies.
+struct TargetD {
+    uint64_t address, ld;
+    uint32_t m, n;
+
+    __device__ __forceinline__ TargetD(const Groups& groups, uint32_t group)
+        : address(groups.ptr_d[group]),
+          ld(groups.ld_d[group]),
+          m(groups.m[group]),
+          n(groups.n[group]) {}
+};
+
+// Copies one 16-byte word of a staging buffer to D, or of its elements those that lie in D.
+template <class Output, bool plain>
+__device__ __forceinline__ void store_word(const TargetD& d, uint32_t row, uint32_t column,
+                                           uint4 word) {
+    constexpr uint32_t size = Output::half ? 2 : 4, elements = 16 / size;
+    if (row >= d.m || column >= d.n) return;
+    const uint64_t to = d.address + (row * d.ld + column) * size;
+    if (plain || (column + elements <= d.n && to % 16 == 0)) {
+        ptx::store_128(to, word);
+        return;
+    }
+    const uint32_t words[] = {word.x, word.y, word.z, word.w};
+#pragma unroll
+    for (int i = 0; i < elements; ++i) {
+        if (column + i >= d.n) return;
+        if constexpr (Output::half)
+            ptx::store_16(to + 2 * i, words[i / 2] >> i % 2 * 16);
+        else
+            ptx::store_32(to + 4 * i, words[i]);
     }
 }
 
-// One warpgroup's share of a tile: `2 * count` rows of D by 64 columns from `column` on. `turn` counts
-// the buffers used so far: the store before the last has to have read the one that comes next.
+// One warpgroup's share of a tile: `2 * count` rows of D by 64 columns from `column` on. The sums cross
+// a staging buffer, so that rows leave in whole lines; the stores are ordinary ones. TMA stores would
+// queue up behind the loads of the next tile, which wait for memory. `turn` counts the buffers.
 //
-// What is not plain (alpha, beta, columns that TMA cannot store) has a copy of its own, so that the
+// What is not plain (alpha, beta, columns that end within a word) has a copy of its own, so that the
 // plain case stays short: with C's loads in its midst every tile took 6 to 14% longer at K = 2048
 // and 768, for want of instruction cache.
 template <class Output, bool plain, int count>
 __device__ __forceinline__ void store_tile(float (&sums)[count], const Tile& tile, uint32_t column,
-                                           const TensorMap* map, const Groups& groups,
+                                           const TargetD& d, const Groups& groups,
                                            uint8_t (&staging)[2][STAGING_BYTES], uint32_t& turn,
                                            uint32_t consumer) {
-    constexpr uint32_t width = 2 * count, rows = Output::rows;
-    const bool issuer = threadIdx.x % 128 == 0;
+    constexpr uint32_t width = 2 * count, rows = Output::rows, row_words = 512 / rows;
     SourceC c = {};
-    Edge edge = {};
     if constexpr (!plain) {
         const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
         if (tile.beta != 0.0f)
             c.find(groups, tile.group, tile.m0 + 2 * (lane % 4), column + 16 * warp + lane / 4);
-        edge.find<Output>(groups, tile.group);
     }
 #pragma unroll
     for (uint32_t begin = 0; begin < width; begin += rows) {
@@ -180,8 +171,6 @@ __device__ __forceinline__ void store_tile(float (&sums)[count], const Tile& til
         const uint32_t buffer = ptx::opaque(ptx::shared_address(staging[turn % 2]));
         const uint32_t end = begin + rows < width ? begin + rows : width;
         ++turn;
-        if (issuer) ptx::store_wait_read<1>();
-        ptx::warpgroup_sync(consumer);
 #pragma unroll
         for (uint32_t row = begin; row < end; row += 16) {
             float values[8];
@@ -192,32 +181,26 @@ __device__ __forceinline__ void store_tile(float (&sums)[count], const Tile& til
                 if (tile.beta != 0.0f) add_c(values, tile.beta, c, row);
             stage_rows<Output>(buffer, row - begin, thread, values);
         }
-        ptx::fence_shared_to_async();
+        // One barrier is enough: who writes this buffer again has passed the next one, and so have
+        // all who read it before.
         ptx::warpgroup_sync(consumer);
-        if (issuer && (plain || column < edge.mapped)) {
-            const uint32_t stored = min(end, tile.width);
-            for (uint32_t row = begin; row < stored; row += tile.box) {
-                const uint32_t from = buffer + (row - begin) * 128;
-                ptx::tensor_store(map, from, column, tile.m0 + row);
-                if constexpr (!Output::half)
-                    ptx::tensor_store(map, from + rows * 128, column + 32, tile.m0 + row);
-            }
-            ptx::store_commit();
+#pragma unroll
+        for (uint32_t first = 0; first < (end - begin) * row_words; first += 128) {
+            const uint32_t row = (first + thread) / row_words, word = thread % row_words;
+            const uint32_t from = buffer + (word / 8 * rows + row) * 128 + ((word ^ row) % 8) * 16;
+            store_word<Output, plain>(d, tile.m0 + begin + row, column + word * (64 / row_words),
+                                      ptx::load_shared(from));
         }
-        if constexpr (!plain)
-            if (edge.ends_in(column))
-                store_last_columns<Output>(buffer, tile.m0 + begin, min(end, tile.width) - begin,
-                                           column, edge);
     }
 }
 
 template <class Output, int count>
 __device__ __forceinline__ void epilogue(float (&sums)[count], const Tile& tile, uint32_t column,
-                                         const TensorMap* map, const Groups& groups,
+                                         const TargetD& d, const Groups& groups,
                                          uint8_t (&staging)[2][STAGING_BYTES], uint32_t& turn,
                                          uint32_t consumer) {
     if (tile.plain)
-        store_tile<Output, true>(sums, tile, column, map, groups, staging, turn, consumer);
+        store_tile<Output, true>(sums, tile, column, d, groups, staging, turn, consumer);
     else
-        store_tile<Output, false>(sums, tile, column, map, groups, staging, turn, consumer);
+        store_tile<Output, false>(sums, tile, column, d, groups, staging, turn, consumer);
 }

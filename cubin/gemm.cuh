@@ -34,8 +34,6 @@ struct Config {
     static_assert(cluster == 1 || cluster == 2, "larger clusters leave SMs idle on an H200");
 };
 
-constexpr int FIRST = 132;  // one for every SM of an H200
-
 template <class C>
 struct Shared {
     alignas(1024) uint8_t ring[C::stages][C::stage_bytes];
@@ -55,7 +53,6 @@ struct Params {
     float4* workspace;    // slots of partial sums
     const Maps* maps;
     Groups groups;
-    Tile first[FIRST];    // the first records of `tiles`: there before the first load could be
 };
 
 // A place in a ring: an index, and the parity of the round.
@@ -87,25 +84,17 @@ __device__ __forceinline__ Tile next_tile(Shared<C>& shared, uint32_t& round, bo
     return tile;
 }
 
-// One thread of every CTA: the first tile is the cluster's own number and comes with the parameters.
-// Every further one the cluster's first CTA draws from the counter and copies to all. A launch of T tiles on G clusters draws T - G of them and each cluster one number past
+// One thread of every cluster: the first tile is the cluster's own number, every further one is drawn
+// from the counter; the record is copied to all CTAs of the cluster. A launch of T tiles on G clusters draws T - G of them and each cluster one number past
 // the end: T draws, after which atomicInc has wrapped to 0 for the next launch.
 template <class C>
 __device__ __forceinline__ void hand_out_tiles(Shared<C>& shared, const Params& params) {
     const uint32_t full = ptx::shared_address(&shared.tile_full);
     const uint32_t to = ptx::shared_address(&shared.tile);
     uint32_t index = ptx::cluster_id(), round = 0;
-    bool given = index < FIRST;
-    if (given) {
-        shared.tile = params.first[index];
-        ptx::barrier_arrive(full);
-    }
-    if (C::cluster > 1 && ptx::cluster_rank() != 0) return;
     while (true) {
         const void* record = params.tiles + index;
-        if (given) {
-            given = false;
-        } else if constexpr (C::cluster == 1) {
+        if constexpr (C::cluster == 1) {
             ptx::barrier_expect(full, sizeof(Tile));
             ptx::bulk_load(to, record, sizeof(Tile), full);
         } else {
@@ -123,32 +112,21 @@ __device__ __forceinline__ void hand_out_tiles(Shared<C>& shared, const Params& 
     }
 }
 
-// Makes the maps that an earlier kernel wrote fit for use. D's too, for the warpgroups that wait for
-// the loads: an acquire of their own would stand between two tiles (1 to 2% at K = 768).
-__device__ __forceinline__ void acquire_maps(const Maps& maps) {
-    ptx::tensor_map_acquire(&maps.a);
-    ptx::tensor_map_acquire(&maps.b);
-    ptx::tensor_map_acquire(&maps.d);
-}
-
-// The group whose maps are acquired before the CTA's barriers are ready, if there is time for that.
-__device__ __forceinline__ uint32_t first_group(const Params& params) {
-    const uint32_t cluster = ptx::cluster_id();
-    return cluster < FIRST ? params.first[cluster].group : ~0u;
-}
-
 // One thread of every CTA: keeps the ring full, tile after tile.
 template <class C>
 __device__ __forceinline__ void load_operands(Shared<C>& shared, const Params& params) {
     const uint32_t rank = C::cluster == 1 ? 0 : ptx::cluster_rank();
     Cursor stage;
-    uint32_t round = 0, last_group = first_group(params);
+    uint32_t round = 0, last_group = ~0u;
     while (true) {
         const Tile tile = next_tile<C>(shared, round, true);
         if (tile.width == 0) return;
         const Maps& maps = params.maps[tile.group];
-        if (tile.group != last_group) acquire_maps(maps);
-        last_group = tile.group;
+        if (tile.group != last_group) {
+            ptx::tensor_map_acquire(&maps.a);
+            ptx::tensor_map_acquire(&maps.b);
+            last_group = tile.group;
+        }
         const uint32_t share = tile.width / C::cluster;  // rows of A that this CTA loads
         const uint32_t bytes = C::b_bytes + tile.width * C::row_bytes;
         const int b_row = tile.n0 + rank * C::rows;
@@ -293,14 +271,13 @@ __device__ __forceinline__ void consume_tiles(Shared<C>& shared, const Params& p
     while (true) {
         const Tile tile = next_tile<C>(shared, round, threadIdx.x % 32 == 0);
         if (tile.width == 0) break;
-        const TensorMap* map = &params.maps[tile.group].d;
+        const TargetD d(params.groups, tile.group);
         const uint32_t column = tile.n0 + rank * C::rows + consumer * 64;
         const auto store = [&](auto& sums) {
-            epilogue<typename C::Output>(sums, tile, column, map, params.groups,
+            epilogue<typename C::Output>(sums, tile, column, d, params.groups,
                                          shared.staging[consumer], turn, consumer);
         };
         if (tile.k_tiles == 0) {
-            if (threadIdx.x % 128 == 0) ptx::tensor_map_acquire(map);
             if (tile.splits == 0) {
                 float zeros[C::max_width / 2] = {};
                 store(zeros);
@@ -329,7 +306,6 @@ __device__ __forceinline__ void consume_tiles(Shared<C>& shared, const Params& p
 #undef WIDTH
         }
     }
-    if (threadIdx.x % 128 == 0) ptx::store_wait();
 }
 
 template <class C>
@@ -339,12 +315,6 @@ __device__ __forceinline__ void run_roles(const Params& params) {
     Shared<C>& shared = *reinterpret_cast<Shared<C>*>(memory);
 
     if (threadIdx.x == 0) {
-        if (const uint32_t group = first_group(params); group != ~0u) {
-            const Maps& maps = params.maps[group];
-            acquire_maps(maps);
-            ptx::tensor_map_prefetch(&maps.a);
-            ptx::tensor_map_prefetch(&maps.b);
-        }
         if (ptx::shared_address(memory) % 1024 != 0) __trap();  // the swizzle counts from there
         constexpr int warps = 4 * C::consumers;
         for (int i = 0; i < C::stages; ++i) {
@@ -368,7 +338,8 @@ __device__ __forceinline__ void run_roles(const Params& params) {
         if constexpr (uneven) ptx::registers_release<56>();
         const uint32_t warp = threadIdx.x / 32;
         if (warp == 0 && threadIdx.x == 0) load_operands<C>(shared, params);
-        if (warp == 1 && threadIdx.x == 32) hand_out_tiles<C>(shared, params);
+        if (warp == 1 && threadIdx.x == 32 && (C::cluster == 1 || ptx::cluster_rank() == 0))
+            hand_out_tiles<C>(shared, params);
     } else {
         if constexpr (uneven) ptx::registers_claim<224>();
         consume_tiles<C>(shared, params, warpgroup - 1);

@@ -147,33 +147,6 @@ __device__ __forceinline__ void tensor_load_multicast(uint32_t to, const void* m
         : "memory");
 }
 
-__device__ __forceinline__ void tensor_store(const void* map, uint32_t from, int x, int y) {
-    asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%2, %3}], [%1];" ::
-                     "l"(map),
-                 "r"(from), "r"(x), "r"(y)
-                 : "memory");
-}
-
-__device__ __forceinline__ void store_commit() {
-    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
-}
-
-// Wait until all but the latest `pending` groups of stores have read their shared memory.
-template <int pending>
-__device__ __forceinline__ void store_wait_read() {
-    asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(pending) : "memory");
-}
-
-// Wait until all stores are complete.
-__device__ __forceinline__ void store_wait() {
-    asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
-}
-
-// Make this thread's ordinary writes to shared memory visible to TMA and wgmma.
-__device__ __forceinline__ void fence_shared_to_async() {
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-}
-
 // ---- tensor maps that the device has written (128 bytes, aligned to 128) ----
 
 __device__ __forceinline__ void tensor_map_release() {
@@ -182,11 +155,6 @@ __device__ __forceinline__ void tensor_map_release() {
 
 __device__ __forceinline__ void tensor_map_acquire(const void* map) {
     asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(map) : "memory");
-}
-
-// Ask for a map to be read into the SM's own cache.
-__device__ __forceinline__ void tensor_map_prefetch(const void* map) {
-    asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
 
 __device__ __forceinline__ void tensor_map_address(uint32_t map, uint64_t address) {
@@ -198,13 +166,6 @@ __device__ __forceinline__ void tensor_map_address(uint32_t map, uint64_t addres
 template <int dimension>
 __device__ __forceinline__ void tensor_map_extent(uint32_t map, uint32_t extent) {
     asm volatile("tensormap.replace.tile.global_dim.shared::cta.b1024.b32 [%0], %1, %2;" ::"r"(map),
-                 "n"(dimension), "r"(extent)
-                 : "memory");
-}
-
-template <int dimension>
-__device__ __forceinline__ void tensor_map_box(uint32_t map, uint32_t extent) {
-    asm volatile("tensormap.replace.tile.box_dim.shared::cta.b1024.b32 [%0], %1, %2;" ::"r"(map),
                  "n"(dimension), "r"(extent)
                  : "memory");
 }
@@ -245,16 +206,28 @@ __device__ __forceinline__ uint32_t load_acquire(const uint32_t* address) {
     return value;
 }
 
-__device__ __forceinline__ uint32_t load_shared_32(uint32_t address) {
-    uint32_t value;
-    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(value) : "r"(address) : "memory");
-    return value;
+__device__ __forceinline__ uint4 load_shared(uint32_t address) {
+    uint4 word;
+    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(word.x), "=r"(word.y), "=r"(word.z), "=r"(word.w)
+                 : "r"(address)
+                 : "memory");
+    return word;
 }
 
-__device__ __forceinline__ uint16_t load_shared_16(uint32_t address) {
-    uint16_t value;
-    asm volatile("ld.shared.u16 %0, [%1];" : "=h"(value) : "r"(address) : "memory");
-    return value;
+// To global memory: a plain pointer made from a number is a generic one, and slower.
+__device__ __forceinline__ void store_128(uint64_t address, uint4 word) {
+    asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(address), "r"(word.x),
+                 "r"(word.y), "r"(word.z), "r"(word.w)
+                 : "memory");
+}
+
+__device__ __forceinline__ void store_32(uint64_t address, uint32_t bits) {
+    asm volatile("st.global.u32 [%0], %1;" ::"l"(address), "r"(bits) : "memory");
+}
+
+__device__ __forceinline__ void store_16(uint64_t address, uint16_t bits) {
+    asm volatile("st.global.u16 [%0], %1;" ::"l"(address), "h"(bits) : "memory");
 }
 
 // Global memory at `address` if `wanted`, else 0.

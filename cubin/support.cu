@@ -5,49 +5,39 @@
 #include "ptx.cuh"
 #include "tile.cuh"
 
-// Host-encoded maps that are right but for address, extents, row stride and box rows.
+// Host-encoded maps that are right but for address, extents and row stride. There is one for every
+// number of rows in A's box: the encoder derives more from it than tensormap.replace puts in.
 struct Templates {
-    TensorMap a, b, d;
+    TensorMap a[16];  // by the tile's width, in steps of 16
+    TensorMap b;
 };
 
-constexpr int MAP_THREADS = 96;  // a multiple of 3: one thread per map, three maps per group
+constexpr int MAP_THREADS = 96;  // one thread per map, two maps per group
 
-// Builds the maps of A, B and D of every group. Launched with MAP_THREADS threads per CTA. The maps
-// are put together in shared memory, where tensormap.replace costs tens of cycles, and leave in
-// whole lines.
+// Builds the maps of A and B of every group. Launched with MAP_THREADS threads per CTA. The maps are
+// put together in shared memory, where tensormap.replace costs tens of cycles, and leave in whole
+// lines.
 extern "C" __global__ void __launch_bounds__(MAP_THREADS)
     build_maps(const __grid_constant__ Templates templates, const __grid_constant__ Groups groups,
-               uint32_t group_count, Maps* maps, uint32_t cluster, uint32_t operand_bytes,
-               uint32_t output_bytes) {
+               uint32_t group_count, Maps* maps, uint32_t operand_bytes) {
     __shared__ TensorMap built[MAP_THREADS];
     const uint32_t first = blockIdx.x * MAP_THREADS, mine = first + threadIdx.x;
-    const uint32_t group = mine / 3, operand = mine % 3;
+    const uint32_t group = mine / 2, is_b = mine % 2;
     if (group < group_count) {
-        built[threadIdx.x] = (&templates.a)[operand];
+        built[threadIdx.x] = is_b ? templates.b : templates.a[groups.width[group] / 16 - 1];
         const uint32_t map = ptx::shared_address(&built[threadIdx.x]);
-        const uint32_t m = groups.m[group], n = groups.n[group], k = groups.k[group];
+        const uint32_t k = groups.k[group];
         // An extent of 0 would wrap to 2^32 (the map holds extents less one); such maps stay unused.
-        if (operand == 0 && k > 0) {
-            ptx::tensor_map_address(map, groups.ptr_a[group]);
+        if (k > 0) {
+            ptx::tensor_map_address(map, is_b ? groups.ptr_b[group] : groups.ptr_a[group]);
             ptx::tensor_map_extent<0>(map, k);
-            ptx::tensor_map_extent<1>(map, m);
-            ptx::tensor_map_stride(map, groups.ld_a[group] * operand_bytes);
-            ptx::tensor_map_box<1>(map, groups.width[group] / cluster);
-        } else if (operand == 1 && k > 0) {
-            ptx::tensor_map_address(map, groups.ptr_b[group]);
-            ptx::tensor_map_extent<0>(map, k);
-            ptx::tensor_map_extent<1>(map, n);
-            ptx::tensor_map_stride(map, groups.ld_b[group] * operand_bytes);
-        } else if (operand == 2 && mapped_columns(n, output_bytes) > 0) {
-            ptx::tensor_map_address(map, groups.ptr_d[group]);
-            ptx::tensor_map_extent<0>(map, mapped_columns(n, output_bytes));
-            ptx::tensor_map_extent<1>(map, m);
-            ptx::tensor_map_stride(map, groups.ld_d[group] * output_bytes);
-            ptx::tensor_map_box<1>(map, groups.box[group]);
+            ptx::tensor_map_extent<1>(map, is_b ? groups.n[group] : groups.m[group]);
+            ptx::tensor_map_stride(
+                map, (is_b ? groups.ld_b[group] : groups.ld_a[group]) * operand_bytes);
         }
     }
     __syncthreads();
-    const uint32_t count = min(uint32_t{MAP_THREADS}, group_count * 3 - first);
+    const uint32_t count = min(uint32_t{MAP_THREADS}, group_count * 2 - first);
     uint4* to = reinterpret_cast<uint4*>(reinterpret_cast<TensorMap*>(maps) + first);
     const uint4* from = reinterpret_cast<const uint4*>(built);
     for (uint32_t i = threadIdx.x; i < count * 8; i += MAP_THREADS) to[i] = from[i];

@@ -25,9 +25,8 @@ struct alignas(16) Tile {
     uint32_t flag;
     uint32_t readers;  // entries that sum up the parts
     uint32_t row;
-    uint32_t plain;    // alpha is 1, beta is 0, and TMA can store all columns
-    uint32_t box;      // rows of D that one TMA store takes
-    uint32_t unused;
+    uint32_t plain;    // alpha is 1, beta is 0, and D's rows consist of whole 16-byte words
+    uint32_t unused[2];
 };
 static_assert(sizeof(Tile) == 64, "two 32-byte sectors, and what a bulk copy can move");
 
@@ -41,7 +40,7 @@ static_assert(sizeof(TensorMap) == 128, "the hardware's tensor map has 128 bytes
 
 // The tensor maps of one group.
 struct Maps {
-    TensorMap a, b, d;
+    TensorMap a, b;
 };
 
 // The groups of one launch: arrays with one entry each (gemmctl/tables.py: Tables).
@@ -58,7 +57,6 @@ struct Groups {
     const uint32_t* n;
     const uint32_t* k;
     const uint32_t* width;  // rows of A per tile
-    const uint32_t* box;    // rows of D per TMA store
     const uint32_t* type_c;
 };
 
@@ -67,8 +65,3 @@ enum : uint32_t { TYPE_BF16 = 0, TYPE_F16 = 1, TYPE_F32 = 2 };
 
 // Elements of K in one pipeline stage: 128 bytes, the span of the swizzle.
 constexpr int K_TILE = 64;
-
-// Columns of D that its tensor map covers: whole 16-byte words, as TMA stores clip at nothing finer.
-__host__ __device__ constexpr uint32_t mapped_columns(uint32_t n, uint32_t element_bytes) {
-    return n / (16 / element_bytes) * (16 / element_bytes);
-}

@@ -83,6 +83,18 @@ DeviceName = Annotated[
         help="Where to run; auto is the first Hopper GPU, else the CPU.",
     ),
 ]
+KernelName = Annotated[
+    str | None,
+    typer.Option(
+        "--kernel",
+        metavar="NAME",
+        help="Only kernels of this name (gemmctl info lists them), whatever tune found.",
+    ),
+]
+NoTuneCache = Annotated[
+    bool,
+    typer.Option("--no-tune-cache", help="Let the cost model choose, whatever tune found."),
+]
 Seed = Annotated[int, typer.Option(help="The same seed means the same data everywhere.")]
 Quiet = Annotated[
     bool, typer.Option("-q", "--quiet", help="No results and no notes: errors and exit code only.")
@@ -152,6 +164,8 @@ def run(
             "torch-bmm, torch-grouped with commas between, or all. Needs a GPU.",
         ),
     ] = None,
+    kernel: KernelName = None,
+    no_tune_cache: NoTuneCache = False,
     only: Only = None,
     quiet: Quiet = False,
     verbose: Verbose = False,
@@ -170,7 +184,8 @@ def run(
     names = baselines.chosen(against)
     if save is not None:
         saved.check_writable(save)
-    plans, on = _ready(files, only, device, out, launch)
+    tuned = not no_tune_cache
+    plans, on = _ready(files, only, device, out, launch, kernel=kernel, tuned=tuned)
     baselines.check_device(names, on.facts)
     head = report.run_head(on.facts, settings, cubins.manifest())
     results: list[bench.Result] = []
@@ -210,6 +225,8 @@ def verify(
             "and a list that reproduces it.",
         ),
     ] = None,
+    kernel: KernelName = None,
+    no_tune_cache: NoTuneCache = False,
     only: Only = None,
     quiet: Quiet = False,
     verbose: Annotated[
@@ -228,7 +245,7 @@ def verify(
 
     out = Output(format, quiet, verbose, color)
     kinds = KINDS if data == "both" else (data,)
-    plans, on = _ready(files, only, device, out)
+    plans, on = _ready(files, only, device, out, kernel=kernel, tuned=not no_tune_cache)
     head = report.verify_head(on.facts, cubins.manifest())
     checks: list[report.Checked] = []
     try:
@@ -259,6 +276,7 @@ def verify(
 def plan(
     files: Files,
     format: Format = None,
+    kernel: KernelName = None,
     only: Only = None,
     quiet: Annotated[
         bool, typer.Option("-q", "--quiet", help="Only check the lists: errors and exit code.")
@@ -266,16 +284,67 @@ def plan(
     verbose: Verbose = False,
     color: Color = "auto",
 ) -> None:
-    """Say what would run: launches, tiles, waves, padding, kernel, bound. Needs no GPU."""
+    """Say what would run: launches, tiles, waves, padding, kernel, bound. Needs no GPU.
+
+    It is what the cost model chooses for an H200; what tune found on a GPU is not looked at.
+    """
     from gemmctl import cubins, report, roofline
     from gemmctl.output import Output
 
-    plans = _plans(files, only)
+    plans = _plans(files, only, kernel=kernel)
     found = report.plan(plans, roofline.H200, cubins.manifest(), verbose=verbose)
     out = Output(format, quiet, verbose, color)
     for record in found.records:
         out.stream(found.head, record)
     out.show(found)
+
+
+@app.command()
+def tune(
+    files: Files,
+    format: Format = None,
+    device: DeviceName = "auto",
+    max_time: Annotated[
+        float, typer.Option(min=0, metavar="SECONDS", help="At most so long for each problem.")
+    ] = 30.0,
+    only: Only = None,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+    color: Color = "auto",
+) -> None:
+    """Measure the ways to run each problem, print them ranked, keep the best for run and verify.
+
+    Those that promise most are tried first, and the better half is measured longer, again and
+    again. The best is kept in a cache for this problem, GPU and cubins.
+    """
+    from gemmctl import cubins, report
+    from gemmctl import tune as tuning
+    from gemmctl.output import Output
+    from gemmctl.progress import Bar
+    from gemmctl.tune_cache import TuneCache, folder
+
+    out = Output(format, quiet, verbose, color)
+    settings = tuning.Settings(max_time)
+    plans, on = _ready(files, only, device, out)
+    cache, kept = TuneCache(on.facts, cubins.manifest(), out.note), False
+    head = report.tune_head(on.facts, settings, cubins.manifest())
+    rankings: list[tuning.Ranking] = []
+    try:
+        with Bar(len(plans), shown=out.bar) as bar:
+            for plan in plans:
+                tick = bar.part(plan.problem.name)
+                kernels = cubins.manifest().kernels
+                rankings.append(tuning.measure(plan, on, kernels, settings, tick))
+                kept |= cache.keep(rankings[-1].best.plan, rankings[-1].best.median_s)
+                for record in report.tune_records(rankings[-1]):
+                    out.stream(head, record)
+    finally:
+        if rankings:
+            out.show(report.tune(head, rankings, on.facts, verbose=verbose))
+    for advice in report.untried(rankings):
+        out.note(advice)
+    if kept:
+        out.note(f"run and verify use the best from now on; it is kept in {folder()}")
 
 
 @app.command()
@@ -341,12 +410,19 @@ def schema() -> None:
     typer.echo(json.dumps(problem.schema(), indent=2))
 
 
-def _plans(files: list[str], only: list[str] | None, launch: Launching = "grouped") -> list[Plan]:
+def _plans(
+    files: list[str],
+    only: list[str] | None,
+    launch: Launching = "grouped",
+    *,
+    kernel: str | None = None,
+) -> list[Plan]:
     """Read and plan every problem; every error of every list is raised before anything runs."""
     from gemmctl import cubins, plan, problem
 
+    kernels = cubins.manifest().named(kernel)
     problems = problem.select(problem.load(files, sys.stdin), only or ())
-    return plan.make(problems, cubins.manifest().kernels, launch=launch)
+    return plan.make(problems, kernels, launch=launch)
 
 
 def _ready(
@@ -355,24 +431,33 @@ def _ready(
     name: str,
     out: Output,
     launch: Launching = "grouped",
+    *,
+    kernel: str | None = None,
+    tuned: bool = False,
 ) -> tuple[list[Plan], Device]:
     """The plans and the device they run on.
 
     The lists are checked before the device is touched, and whether every problem fits into its
-    memory before any is run.
+    memory before any is run. ``tuned``: what was found fastest on the device goes before what the
+    cost model chooses.
     """
     from gemmctl import cubins, plan
     from gemmctl.device import open_device
     from gemmctl.tiling import H200, Machine
+    from gemmctl.tune_cache import TuneCache
 
-    plans = _plans(files, only, launch)
+    plans = _plans(files, only, launch, kernel=kernel)
     device, why_not_gpu = open_device(name)
     if why_not_gpu:
         out.note(f"{why_not_gpu}; running on the CPU")
-    count = device.facts.sm_count
-    if count is not None and count != H200.sm_count:
+    manifest, count = cubins.manifest(), device.facts.sm_count
+    machine = H200 if count is None else Machine(count)
+    chosen = {}
+    if tuned and kernel is None and launch == "grouped":
+        chosen = TuneCache(device.facts, manifest, out.note).find(plans)
+    if chosen or machine != H200:
         problems = [made.problem for made in plans]
-        plans = plan.make(problems, cubins.manifest().kernels, Machine(count), launch)
+        plans = plan.make(problems, manifest.named(kernel), machine, launch, chosen)
     for made in plans:
         if made.layout.size > device.facts.memory_bytes:
             raise DeviceFailed(

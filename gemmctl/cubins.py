@@ -126,7 +126,7 @@ def manifest() -> Manifest:
             support=found["support"],
             compiler=found["compiler"],
         )
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise DeviceUnusable(
             f"cannot read the kernel manifest in {where}: {error}; reinstall gemmctl, "
             "or run cubin/build.py"

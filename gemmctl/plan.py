@@ -182,21 +182,30 @@ def _refusals(group: Group, kernels: Sequence[Kernel]) -> Iterable[tuple[Mark, s
         if group.k == 0 and key != "ldd":
             continue
         size = dtypes.BY_NAME[element].size
-        step = 16 // size
+        step, end = 16 // size, (1 << 40) // size
+        legal = _nearest_multiple(value, step, getattr(group, extent), end)
         if value % step:
             packed = "" if key in group.marks else f" ({key} defaults to {extent})"
             yield (
                 group.where(key, extent),
                 f"{key} is {value}{packed}, but TMA rows start on 16-byte boundaries: {key} must "
-                f"be a multiple of {step} for {element}; the nearest is {key}: "
-                f"{-(-value // step) * step}",
+                f"be a multiple of {step} for {element}; the nearest is {key}: {legal}",
             )
-        elif value * size >= 1 << 40:
+        elif value >= end:
             yield (
                 group.where(key, extent),
                 f"{key} is {value}, but TMA rows lie less than 2^40 bytes apart: {key} must be "
-                f"below {(1 << 40) // size} for {element}",
+                f"below {end} for {element}; the nearest is {key}: {legal}",
             )
+
+
+def _nearest_multiple(value: int, step: int, low: int, end: int) -> int:
+    """The multiple of ``step`` in [low, end) that is nearest to ``value``; of two, the larger."""
+    below = min(value, end - 1) // step * step
+    above = below + step
+    if above < end and (below < low or value - below >= above - value):
+        return above
+    return below
 
 
 def _plan(

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from gemmctl import __version__
 from gemmctl.formats import Record, Report
 from gemmctl.saved import FORMAT
+from gemmctl.tune_cache import fingerprint
 
 if TYPE_CHECKING:
     from gemmctl.bench import Result, Rival, Settings
@@ -24,10 +25,13 @@ if TYPE_CHECKING:
     from gemmctl.plan import Plan
     from gemmctl.reference import Verdict
     from gemmctl.roofline import Roofline
+    from gemmctl.tune import Ranking, Trial
+    from gemmctl.tune import Settings as TuneSettings
 
 MAX_DETAILS = 10  # bad groups spelled out per problem in a table; json has them all
 MAX_NAMES = 5  # problems that a note names one by one
 NOISY = 0.05  # relative spread that makes a median doubtful
+TUNED_NOTE = "tuned: cut as gemmctl tune found fastest on this device; --no-tune-cache ignores that"
 AGAINST_NOTE = (
     "vs is gemmctl's time over the baseline's: below 1 gemmctl is faster; baselines take turns "
     "with it on the same operands, sum in float32 too, and their results agree with its own"
@@ -133,6 +137,7 @@ def run_record(result: Result) -> Record:
     """One problem's times, in base units, with every sample."""
     return {
         **plan_record(result.plan),
+        "tuned": result.plan.tuned,
         "median_s": result.median_s,
         "min_s": min(result.samples),
         "p5_s": result.percentile_s(5),
@@ -193,7 +198,7 @@ def run(
 
     columns: tuple[Column[Result], ...] = (
         *map(about_plan, _plan_columns()),
-        Column("kernel", lambda r: on_cpu + r.plan.kernel, left=True),
+        Column("kernel", lambda r: on_cpu + _kernel(r.plan), left=True),
         Column(f"time us ({settings.cache})", lambda r: number(r.median_s, 1e-6)),
         Column("TFLOP/s", lambda r: number(r.flop_per_s, 1e12)),
         Column("GB/s", lambda r: number(r.bytes_per_s, 1e9)),
@@ -227,6 +232,7 @@ def run(
             + ("" if facts.kind == "cpu" else " + GPU")
             + " time, not part of the time measured",
             *_bound_note(facts.roofline),
+            *_tuned_note(result.plan for result in results),
             *([AGAINST_NOTE] if any(result.rivals for result in results) else []),
         ],
     )
@@ -284,6 +290,8 @@ def check_record(checked: Checked) -> Record:
     return {
         "name": checked.plan.problem.name,
         "data": asdict(checked.data),
+        "choices": list(map(str, checked.plan.choices)),
+        "tuned": checked.plan.tuned,
         "group_count": len(checked.verdicts),
         "bad_groups": len(checked.bad),
         "ok": not checked.bad,
@@ -307,7 +315,7 @@ def verify(
         per_group: tuple[Column[tuple[Checked, Verdict]], ...] = (
             Column("problem", lambda cv: cv[0].plan.problem.name, left=True),
             Column("data", lambda cv: cv[0].data.kind, left=True),
-            Column("kernel", lambda cv: on_cpu + cv[0].plan.kernel, left=True),
+            Column("kernel", lambda cv: on_cpu + _kernel(cv[0].plan), left=True),
             Column("group", lambda cv: str(cv[1].group)),
             Column("MxNxK", lambda cv: _shape(cv[0], cv[1].group), left=True),
             Column("method", lambda cv: _word(cv[1].method), left=True),
@@ -321,7 +329,7 @@ def verify(
         per_problem: tuple[Column[Checked], ...] = (
             Column("problem", lambda c: c.plan.problem.name, left=True),
             Column("data", lambda c: c.data.kind, left=True),
-            Column("kernel", lambda c: on_cpu + c.plan.kernel, left=True),
+            Column("kernel", lambda c: on_cpu + _kernel(c.plan), left=True),
             Column("groups", lambda c: str(len(c.verdicts))),
             Column("good", lambda c: str(len(c.verdicts) - len(c.bad))),
             Column("bad", lambda c: str(len(c.bad))),
@@ -340,7 +348,8 @@ def verify(
         details=[text for checked in checks for text in _wrong(checked)],
         notes=[
             f"{facts.name}: worst is the largest error over what the arithmetic allows; "
-            "above 1 is wrong"
+            "above 1 is wrong",
+            *_tuned_note(checked.plan for checked in checks),
         ],
     )
 
@@ -364,6 +373,7 @@ def plan_record(plan: Plan) -> Record:
         "arena_bytes": plan.layout.size,
         "kernel": plan.kernel,
         "launches": len(plan.launches),
+        "choices": list(map(str, plan.choices)),
         "tiles": plan.tiles,
         "waves": plan.waves,
         "tile_efficiency": plan.tile_efficiency,
@@ -386,6 +396,7 @@ def plan(
         Column("waves", lambda p: number(p.waves, digits=3)),
         Column("padding %", lambda p: _percent(1 - p.tile_efficiency)),
         Column("bound us", lambda p: number(bound_s(p), 1e-6)),
+        Column("estimate us", lambda p: number(p.estimate_s, 1e-6), verbose=True),
         Column("arena MB", lambda p: number(p.layout.size, 1e6), verbose=True),
         Column("tile widths", _widths, left=True, verbose=True),
     )
@@ -393,12 +404,97 @@ def plan(
     return Report(
         head={**_head("plan", cubins), "roofline": asdict(roofline)},
         items="problems",
-        records=[{**plan_record(plan), "bound_s": bound_s(plan)} for plan in plans],
+        records=[
+            {**plan_record(plan), "bound_s": bound_s(plan), "estimate_s": plan.estimate_s}
+            for plan in plans
+        ],
         titles=titles,
         rows=rows,
         left=left,
         notes=_bound_note(roofline),
     )
+
+
+def tune_head(facts: Facts, settings: TuneSettings, cubins: Manifest) -> Record:
+    """What is true of all measurements: format, device, cubins, settings."""
+    return {
+        **_head("tune", cubins),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "device": asdict(facts),
+        "settings": asdict(settings),
+    }
+
+
+def tune_records(ranking: Ranking) -> list[Record]:
+    """Every way that was tried to run a problem, in base units, with every sample."""
+    return [
+        {
+            "name": trial.plan.problem.name,
+            "problem_sha256": fingerprint(trial.plan.problem),
+            "rank": rank,
+            "choice": trial.choice,
+            "choices": [asdict(choice) for choice in trial.plan.choices],
+            "tiles": trial.plan.tiles,
+            "waves": trial.plan.waves,
+            "tile_efficiency": trial.plan.tile_efficiency,
+            "estimate_s": trial.plan.estimate_s,
+            "median_s": trial.median_s,
+            "ratio": ranking.ratio(trial),
+            "spread": trial.spread,
+            "rounds": trial.rounds,
+            "samples_s": list(trial.samples),
+        }
+        for rank, trial in enumerate(ranking.trials, 1)
+    ]
+
+
+def tune(
+    head: Record, rankings: Sequence[Ranking], facts: Facts, *, verbose: bool = False
+) -> Report:
+    """A row for every way that was tried to run a problem, the best first."""
+    on_cpu = "cpu:" if facts.kind == "cpu" else ""
+    columns: tuple[Column[tuple[Ranking, int, Trial]], ...] = (
+        Column("problem", lambda rit: rit[2].plan.problem.name, left=True),
+        Column("rank", lambda rit: str(rit[1])),
+        Column("choice", lambda rit: on_cpu + _word(rit[2].choice), left=True),
+        Column("tiles", lambda rit: str(rit[2].plan.tiles)),
+        Column("waves", lambda rit: number(rit[2].plan.waves, digits=3)),
+        Column("padding %", lambda rit: _percent(1 - rit[2].plan.tile_efficiency), verbose=True),
+        Column("estimate us", lambda rit: number(rit[2].plan.estimate_s, 1e-6)),
+        Column("time us (cold)", lambda rit: number(rit[2].median_s, 1e-6)),
+        Column("vs best", lambda rit: _ratio(rit[0].ratio(rit[2]))),
+        Column("spread %", lambda rit: _percent(rit[2].spread), verbose=True),
+        Column("rounds", lambda rit: str(rit[2].rounds), verbose=True),
+        Column("samples", lambda rit: str(len(rit[2].samples)), verbose=True),
+    )
+    items = [
+        (ranking, rank, trial)
+        for ranking in rankings
+        for rank, trial in enumerate(ranking.trials, 1)
+    ]
+    titles, rows, left = _tabled(columns, items, verbose)
+    return Report(
+        head=head,
+        items="candidates",
+        records=[record for ranking in rankings for record in tune_records(ranking)],
+        titles=titles,
+        rows=rows,
+        left=left,
+        notes=[
+            f"{facts.name}: choice is kernel, widest tile and parts of K; estimate is the cost "
+            "model's; the smallest estimate is what runs where nothing was tuned",
+        ],
+    )
+
+
+def untried(rankings: Iterable[Ranking]) -> list[str]:
+    """Advice on problems with candidates that there was no time for."""
+    return [
+        f"{ranking.best.plan.problem.name}: no time for {ranking.untried} of "
+        f"{ranking.untried + len(ranking.trials)} candidates; raise --max-time"
+        for ranking in rankings
+        if ranking.untried
+    ]
 
 
 def compare(comparison: Comparison) -> Report:
@@ -483,6 +579,15 @@ def info(
         rows=rows,
         left=[True, True],
     )
+
+
+def _kernel(plan: Plan) -> str:
+    """The kernels of a plan as one cell."""
+    return ("tuned:" if plan.tuned else "") + plan.kernel
+
+
+def _tuned_note(plans: Iterable[Plan]) -> list[str]:
+    return [TUNED_NOTE] if any(plan.tuned for plan in plans) else []
 
 
 def _interval(difference: Difference) -> str:

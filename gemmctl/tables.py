@@ -41,7 +41,6 @@ class Tables:
     n: npt.NDArray[np.uint32]
     k: npt.NDArray[np.uint32]
     width: npt.NDArray[np.uint32]  # rows of A per tile
-    box: npt.NDArray[np.uint32]  # rows of D per TMA store
     type_c: npt.NDArray[np.uint32]  # DType.code of C
     tiles: npt.NDArray[np.void]
 
@@ -66,7 +65,6 @@ def build(launch: Launch, plan: Plan, base: int) -> Tables:
         n=columns.n[groups].astype(np.uint32),
         k=columns.k[groups].astype(np.uint32),
         width=launch.widths.astype(np.uint32),
-        box=launch.boxes.astype(np.uint32),
         type_c=_codes(plan, "c")[groups],
         tiles=launch.tiles,
     )

@@ -31,16 +31,14 @@ TILE = np.dtype(
         ("flag", np.uint32),  # which counts the parts of the same tile
         ("readers", np.uint32),  # entries that add up these parts
         ("row", np.uint32),  # of the parts, where the rows to add up begin
-        ("plain", np.uint32),  # alpha is 1, beta is 0, and TMA can store all columns
-        ("box", np.uint32),  # rows of D that one TMA store takes
-        ("unused", np.uint32),
+        ("plain", np.uint32),  # alpha is 1, beta is 0, and D's rows are whole 16-byte words
+        ("unused", np.uint32, 2),
     ]
 )
 
 K_TILE = 64  # elements of K in one pipeline stage: 128 bytes of a 16-bit type, the swizzle's span
 WIDTH_STEP = 16  # tile widths come in multiples of this: two 8-wide wgmma columns per stmatrix pair
 REDUCED_ROWS = 16  # rows of D in an entry that adds up parts (cubin/tile.cuh)
-STAGING_BYTES = 8192  # one staging buffer: 64 columns of D (cubin/epilogue.cuh)
 MIN_SPLIT_K_TILES = 8  # slices of K that a part is worth its way through memory for
 FEW_ROWS = 600  # rows of A below which B's bytes take longer than its multiplications
 LONG_K = 1024  # a tile of at least this K is worth scheduling; shorter ones are latency-bound
@@ -78,7 +76,6 @@ class Launch:
     choice: Choice
     groups: Ints  # indices into problem.groups, in the order of the launch's arrays
     widths: Ints  # rows of A per tile, one per entry of groups
-    boxes: Ints  # rows of D per TMA store, one per entry of groups
     tiles: npt.NDArray[np.void]  # TILE records in the order they are handed out
     machine: Machine
 
@@ -122,17 +119,17 @@ class Launch:
 def choices(problem: Problem, groups: Ints, kernel: Kernel, machine: Machine) -> list[Choice]:
     """Ways to cut a launch that are worth considering for one kernel.
 
-    The kernel's own width and every 32 below, down to half of it; and K split into as many parts
-    as fill the GPU, where whole tiles leave much of it idle and the parts stay long enough.
+    The kernel's own width and every 32 below, down to half of it; and where whole tiles leave much
+    of the GPU idle, K split into as many parts as fill it, or as stay long enough.
     """
     columns = problem.columns
     found = []
     for width in range(kernel.max_width, kernel.max_width // 2 - 1, -32):
         found.append(Choice(kernel.name, width))
         whole = cut(problem, groups, kernel, found[-1], machine)
-        splits = whole.room // len(whole.tiles)
         longest = int(columns.k[groups].max()) // K_TILE
-        if splits > 1 and longest // splits >= MIN_SPLIT_K_TILES:
+        splits = min(whole.room // len(whole.tiles), longest // MIN_SPLIT_K_TILES)
+        if splits > 1:
             found.append(Choice(kernel.name, width, splits))
     return found
 
@@ -163,15 +160,12 @@ def cut(problem: Problem, groups: Ints, kernel: Kernel, choice: Choice, machine:
     alpha, beta = columns.alpha[groups], columns.beta[groups]
     tiles["alpha"], tiles["beta"] = alpha[of], beta[of]
     word = 16 // dtypes.BY_NAME[kernel.output].size
-    tiles["plain"] = ((alpha == 1) & (beta == 0) & (n % word == 0))[of]
+    words = (n % word == 0) & (columns.ldd[groups] % word == 0)
+    tiles["plain"] = ((alpha == 1) & (beta == 0) & words)[of]
     tiles = _ordered(problem, groups, tiles)
-    # A box must not reach into the next tile, nor leave the staging buffer.
-    boxes = np.minimum(widths & -widths, STAGING_BYTES // (64 * dtypes.BY_NAME[kernel.output].size))
     if choice.splits > 1:
         tiles = _split(tiles, choice.splits, m[tiles["group"]])
-        boxes[:] = REDUCED_ROWS
-    tiles["box"] = boxes[tiles["group"]]
-    return Launch(kernel, choice, groups, widths, boxes, tiles, machine)
+    return Launch(kernel, choice, groups, widths, tiles, machine)
 
 
 def _split(tiles: npt.NDArray[np.void], splits: int, m: Ints) -> npt.NDArray[np.void]:

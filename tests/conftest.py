@@ -12,6 +12,12 @@ import pytest
 from support import TWO_PROBLEMS, Command, environment
 
 
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test sees what was tuned on this machine or in another test."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
 @pytest.fixture
 def gemmctl(tmp_path: Path) -> Command:
     """Run the real command in an empty folder on the CPU device."""

@@ -31,6 +31,14 @@ problems:
 """
 
 
+def make_problem(*groups: str, defaults: str = "") -> problem.Problem:
+    """One problem; its groups and defaults are written as in a list but for their braces."""
+    listed = ", ".join(f"{{{group}}}" for group in groups)
+    text = f"{{gemmctl: 1, problems: [{{name: p, defaults: {{{defaults}}}, groups: [{listed}]}}]}}"
+    (made,) = problem.load(["-"], io.StringIO(text))
+    return made
+
+
 def make_plans(text: str) -> list[plan.Plan]:
     """The plans of the problems in a list's text."""
     return plan.make(problem.load(["-"], io.StringIO(text)), cubins.manifest().kernels)

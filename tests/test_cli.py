@@ -341,6 +341,10 @@ def test_2_quiet_plan_checks_a_list(gemmctl: Command, two_problems: Path) -> Non
         ("run", "-", "--device", "tpu"),
         ("run", "-", "--only", "nothing*"),
         ("run", "-", "--launch", "together"),
+        ("run", "-", "--kernel", "128x257"),
+        ("verify", "-", "--kernel", "128x257"),
+        ("plan", "-", "--kernel", "128x257"),
+        ("tune", "-", "--max-time", "-1"),
         ("run", "-", "--against", "cudnn"),
         ("run", "-", "--against", "cublas"),  # on a CPU
         ("run", "missing.yaml"),
@@ -644,7 +648,7 @@ def test_the_readme_has_exactly_two_set_up_commands() -> None:
 
 
 def test_the_readme_names_every_command_option_and_exit_code(gemmctl: Command) -> None:
-    for command in ("run", "verify", "plan", "compare", "info", "schema"):
+    for command in ("run", "verify", "plan", "tune", "compare", "info", "schema"):
         assert f"gemmctl {command}" in README
         for option in re.findall(r"--[a-z][a-z-]+", gemmctl(command, "--help").stdout):
             assert option in README, f"{command} {option}"

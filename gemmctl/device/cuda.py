@@ -32,9 +32,9 @@ MIN_DRIVER = 13000  # CUDA 13.0: what cubins of nvcc 13.0 need
 TIME_LIMIT_S = 60.0  # for whatever is queued at one time; far above any honest batch
 FLUSH_BYTES = 256 << 20  # four times the L2, which may hold a line twice, once in each half
 MAP_BYTES = 128  # of a tensor map, which has to lie on a multiple of it
-FIRST = 132  # gemm.cuh: tile records that travel with the parameters
 FLAGS_PER_TILE = 4  # one for each warpgroup that multiplies, in every CTA of a cluster
-MAP_THREADS = 96  # support.cu: one thread per map, three maps per group
+MAPS = 2  # of each group: A's and B's
+MAP_THREADS = 96  # support.cu: one thread per map
 WARM_RUNS = 20  # back to back in one sample of a warm run
 GROUP_ARRAYS = [field.name for field in fields(Tables) if field.name != "tiles"]
 
@@ -56,7 +56,6 @@ class _Params(ctypes.Structure):
         ("workspace", ctypes.c_uint64),
         ("maps", ctypes.c_uint64),
         ("groups", _Groups),
-        ("first", ctypes.c_uint8 * (FIRST * TILE.itemsize)),
     ]
 
 
@@ -330,7 +329,7 @@ class _Ready:
     launch: Launch
     function: Any
     params: _Params
-    maps: int  # address of the tensor maps, three for each group
+    maps: int  # address of the tensor maps, MAPS for each group
 
 
 class CudaSession:
@@ -353,7 +352,7 @@ class CudaSession:
         arguments = [self._map_arguments(ready) for ready in self.ready]
         device.record(begun)
         for ready, told in zip(self.ready, arguments, strict=True):
-            ctas = -(-3 * len(ready.launch.groups) // MAP_THREADS)
+            ctas = -(-MAPS * len(ready.launch.groups) // MAP_THREADS)
             device.launch(build_maps, (ctas, 1), MAP_THREADS, told)
         device.record(ended)
         device.wait()
@@ -459,7 +458,7 @@ class CudaSession:
         offsets = np.cumsum([0, *sizes])
         uploaded = int(offsets[-1])
         groups = [len(launch.groups) for launch in plan.launches]
-        block = device.allocate(uploaded + 3 * MAP_BYTES * sum(groups), self.cleanup)
+        block = device.allocate(uploaded + MAPS * MAP_BYTES * sum(groups), self.cleanup)
         host = device.pinned(max(uploaded, 1), self.cleanup)
         for part, offset in zip(parts, offsets, strict=False):
             host[offset : offset + part.nbytes] = part.view(np.uint8)
@@ -472,7 +471,6 @@ class CudaSession:
             arrays = _Groups(*(next(at) for _ in GROUP_ARRAYS))
             tiles, counter, flags = next(at), next(at), next(at)
             workspace = device.allocate(launch.workspace_bytes, self.cleanup)
-            first = bytes(launch.tiles[:FIRST].tobytes()).ljust(FIRST * TILE.itemsize, b"\0")
             params = _Params(
                 tiles=tiles,
                 tile_count=len(launch.tiles),
@@ -481,32 +479,27 @@ class CudaSession:
                 workspace=workspace,
                 maps=maps,
                 groups=arrays,
-                first=(ctypes.c_uint8 * len(first)).from_buffer_copy(first),
             )
             ready.append(_Ready(launch, function, params, maps))
-            maps += 3 * MAP_BYTES * count
+            maps += MAPS * MAP_BYTES * count
         return ready
 
     def _map_arguments(self, ready: _Ready) -> list[Any]:
-        """What the kernel build_maps is told: templates of the three maps, groups, geometry."""
+        """What the kernel build_maps is told: a template for every box, groups, element sizes."""
         kernel, count = ready.launch.kernel, len(ready.launch.groups)
-        operand, output = dtypes.BY_NAME[kernel.operand], dtypes.BY_NAME[kernel.output]
+        boxes = [
+            *((kernel.operand, (K_TILE, width // kernel.cluster)) for width in range(16, 257, 16)),
+            (kernel.operand, (K_TILE, kernel.rows)),
+        ]
         templates = b"".join(
-            encode_map(dtype, self.base, (64, 64), 256, box).tobytes()
-            for dtype, box in (
-                (kernel.operand, (K_TILE, 8)),  # rows of A's and D's boxes are put in per group
-                (kernel.operand, (K_TILE, kernel.rows)),
-                (kernel.output, (128 // output.size, 8)),
-            )
+            encode_map(dtype, self.base, (64, 64), 256, box).tobytes() for dtype, box in boxes
         )
         return [
             (ctypes.c_uint8 * len(templates)).from_buffer_copy(templates),
             ready.params.groups,
             ctypes.c_uint32(count),
             ctypes.c_uint64(ready.maps),
-            ctypes.c_uint32(kernel.cluster),
-            ctypes.c_uint32(operand.size),
-            ctypes.c_uint32(output.size),
+            ctypes.c_uint32(dtypes.BY_NAME[kernel.operand].size),
         ]
 
 

@@ -1,0 +1,149 @@
+"""What tune found fastest, kept in the user's cache folder: a file for each problem and GPU.
+
+A cache must never keep anybody from working: whatever is wrong with it is told in a note.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from gemmctl.cubins import Kernel, Manifest
+from gemmctl.device.base import Facts
+from gemmctl.plan import Plan
+from gemmctl.problem import Problem
+from gemmctl.tiling import WIDTH_STEP, Choice
+
+FORMAT = 1  # of the files; another number whenever a reader of the old one would err
+MAX_SPLITS = 1 << 16  # far more than are ever worth considering
+
+
+def folder() -> Path:
+    """``$XDG_CACHE_HOME/gemmctl/tune``; ``~/.cache`` if that is unset or relative, as XDG says.
+
+    Raises RuntimeError if there is no home either.
+    """
+    chosen = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    return (chosen if chosen.is_absolute() else Path.home() / ".cache") / "gemmctl" / "tune"
+
+
+def fingerprint(problem: Problem) -> str:
+    """A hash of all that may change which choice is best; neither names nor values do.
+
+    Of the scalars only whether alpha is 1 and beta is 0, of C nothing where it is not read.
+    """
+    lines = [
+        [
+            *(g.m, g.n, g.k, g.a, g.b, g.d, g.a_layout, g.b_layout, g.d_layout),
+            *(g.lda, g.ldb, g.ldd, g.alpha == 1, *((g.c, g.ldc) if g.beta else ())),
+        ]
+        for g in problem.groups
+    ]
+    return hashlib.sha256(json.dumps(lines).encode()).hexdigest()
+
+
+class TuneCache:
+    """The choices kept for one device and one set of cubins."""
+
+    def __init__(self, facts: Facts, cubins: Manifest, note: Callable[[str], None]) -> None:
+        """``note`` is told a line for each file or folder that cannot be used, once."""
+        self._device = {"gpu": facts.name, "sm_count": facts.sm_count}
+        self._cubins = cubins
+        self._note, self._noted = note, set[str]()
+
+    def find(self, plans: Iterable[Plan]) -> dict[str, tuple[Choice, ...]]:
+        """By problem name, how to cut the launches of those plans that were tuned."""
+        found = {made.problem.name: self._find(made) for made in plans}
+        return {name: choices for name, choices in found.items() if choices is not None}
+
+    def keep(self, best: Plan, median_s: float) -> bool:
+        """Keep the choices of a plan; whether that worked."""
+        key = self._key(best.problem)
+        choices = [asdict(choice) for choice in best.choices]
+        text = json.dumps({**key, "choices": choices, "median_s": median_s}, indent=1) + "\n"
+        try:
+            path = _path(key)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            # A name that nobody else writes to, then renamed: others see the old file or the new.
+            handle, aside = tempfile.mkstemp(".part", path.stem, path.parent, text=True)
+            try:
+                with open(handle, "w", encoding="utf-8") as file:
+                    file.write(text)
+                os.replace(aside, path)
+            except BaseException:
+                os.unlink(aside)
+                raise
+        except (OSError, RuntimeError) as error:
+            self._tell(f"cannot keep what was found: {_reason(error)}")
+            return False
+        return True
+
+    def _find(self, made: Plan) -> tuple[Choice, ...] | None:
+        key = self._key(made.problem)
+        try:
+            path = _path(key)
+            text = path.read_text(encoding="utf-8")
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except (OSError, RuntimeError) as error:
+            self._tell(f"cannot read what tune found: {_reason(error)}")
+            return None
+        except UnicodeDecodeError:
+            text = ""
+        try:
+            return _choices(json.loads(text), key, made, self._cubins.kernels)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            self._tell(f"ignored {path}: it is not what tune wrote for this problem and device")
+            return None
+
+    def _key(self, problem: Problem) -> dict[str, Any]:
+        return {
+            "format": FORMAT,
+            **self._device,
+            "cubin_sha256": self._cubins.sha256,
+            "problem": fingerprint(problem),
+        }
+
+    def _tell(self, text: str) -> None:
+        if text not in self._noted:
+            self._noted.add(text)
+            self._note(text)
+
+
+def _path(key: dict[str, Any]) -> Path:
+    return folder() / f"{hashlib.sha256(json.dumps(key).encode()).hexdigest()[:32]}.json"
+
+
+def _choices(
+    found: Any, key: dict[str, Any], made: Plan, kernels: Sequence[Kernel]
+) -> tuple[Choice, ...]:
+    """The choices in a file.
+
+    Raises one of many errors if it is for anything but this key, or no choice for these launches.
+    """
+    if any(found[name] != value for name, value in key.items()):
+        raise ValueError
+    choices = tuple(Choice(**entry) for entry in found["choices"])
+    for choice, launch in zip(choices, made.launches, strict=True):
+        pair = launch.kernel.operand, launch.kernel.output
+        kernel = {k.name: k for k in kernels if (k.operand, k.output) == pair}[choice.kernel]
+        if {type(choice.width), type(choice.splits)} != {int}:
+            raise TypeError
+        if choice.width not in range(WIDTH_STEP, kernel.max_width + 1, WIDTH_STEP):
+            raise ValueError
+        if not 1 <= choice.splits <= MAX_SPLITS:
+            raise ValueError
+    return choices
+
+
+def _reason(error: OSError | RuntimeError) -> str:
+    """An operating system's reason with the folder it is about."""
+    if isinstance(error, OSError):
+        return f"{folder()}: {error.strerror}"
+    return str(error)

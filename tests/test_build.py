@@ -1,0 +1,481 @@
+"""cubin/build.py without its compiler: what it refuses, what it asks for, what it writes."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import re
+import shutil
+import sys
+import sysconfig
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gemmctl import cubins, dtypes, tiling
+from sources import FOLDER, constant, text
+from support import ROOT
+
+SHIPPED = json.loads((FOLDER / "manifest.json").read_text())
+REGISTER_FILE = 64 * 1024  # 32-bit registers of an SM (CUDA programming guide, capability 9.0)
+CTA_SHARED_BYTES = 227 * 1024  # that one CTA can have (the same)
+
+
+def loaded(path: Path) -> Any:
+    """A script as a module."""
+    spec = importlib.util.spec_from_file_location("cubin_build", path)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+build = loaded(FOLDER / "build.py")
+VARIANTS = pytest.mark.parametrize("variant", build.VARIANTS, ids=lambda variant: variant.name)
+
+CLEAN = """\
+ptxas info    : 0 bytes gmem
+ptxas info    : Compiling entry function 'gemm' for 'sm_90a'
+ptxas info    : Function properties for gemm
+    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 168 registers, used 9 barriers, 1120 bytes cmem[0]
+"""
+FAULTS = {
+    "stack": "    8 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads",
+    "long stack": "    100 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads",
+    "spill store": "    0 bytes stack frame, 4 bytes spill stores, 0 bytes spill loads",
+    "spill load": "    0 bytes stack frame, 0 bytes spill stores, 40 bytes spill loads",
+    "serialised": "ptxas info    : (C7510) Potential Performance Loss: wgmma.mma_async "
+    "instructions are serialized due to insufficient register resources for the wgmma pipeline",
+    "ignored": "ptxas info    : (C7508) Potential Performance Loss: 'setmaxnreg' ignored to "
+    "maintain minimum register requirement.",
+    "unknown": "ptxas warning : 'setmaxnreg' ignored; unable to determine register count at entry",
+    "error": 'gemm.cuh(12): error: identifier "x" is undefined',
+}
+EVERY_FAULT = pytest.mark.parametrize("line", FAULTS.values(), ids=FAULTS)
+
+
+# What the compiler says
+
+
+def test_nothing_is_wrong_with_a_kernel_that_keeps_to_its_registers() -> None:
+    assert build.faults(CLEAN) == []
+
+
+@EVERY_FAULT
+def test_spills_stack_frames_serialised_wgmma_and_a_dropped_setmaxnreg_are_faults(
+    line: str,
+) -> None:
+    assert build.faults(f"{CLEAN}{line}\n{CLEAN}") == [line]
+
+
+@pytest.fixture
+def compiler(tmp_path: Path) -> Callable[..., list[str]]:
+    """A command that says something, writes its arguments to the output file and ends."""
+
+    def make(says: str, status: int = 0) -> list[str]:
+        script = tmp_path / "compiler.py"
+        script.write_text(
+            "import sys\n"
+            f"sys.stderr.write({says!r})\n"
+            "open(sys.argv[sys.argv.index('-o') + 1], 'w').write(' '.join(sys.argv[1:]))\n"
+            f"sys.exit({status})\n"
+        )
+        return [sys.executable, str(script)]
+
+    return make
+
+
+def test_a_clean_compilation_returns_the_registers_of_a_thread(
+    compiler: Callable[..., list[str]], tmp_path: Path
+) -> None:
+    to = tmp_path / "x.cubin"
+    assert build.compile_cubin(compiler(CLEAN), "gemm.cu", {}, to) == 168
+
+
+def test_the_compiler_gets_flags_definitions_source_and_target(
+    compiler: Callable[..., list[str]], tmp_path: Path
+) -> None:
+    to = tmp_path / "x.cubin"
+    build.compile_cubin(compiler(CLEAN), "gemm.cu", {"STAGES": "4", "CLUSTER": "2"}, to)
+    expected = [*build.FLAGS, "-DSTAGES=4", "-DCLUSTER=2", "gemm.cu", "-o", str(to)]
+    assert to.read_text() == " ".join(expected)
+
+
+def test_the_flags_make_the_compiler_tell_about_spills_and_local_memory() -> None:
+    told = ",".join(flag for flag in build.FLAGS if flag.startswith("-Xptxas="))
+    assert {"-v", "-warn-spills", "-warn-lmem-usage"} <= set(
+        told.removeprefix("-Xptxas=").split(",")
+    )
+
+
+@EVERY_FAULT
+def test_a_fault_ends_the_build_with_the_compilers_words(
+    line: str, compiler: Callable[..., list[str]], tmp_path: Path
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        build.compile_cubin(compiler(f"{CLEAN}{line}\n"), "gemm.cu", {}, tmp_path / "x.cubin")
+    assert ended.value.code == f"build.py: x.cubin: {line}"
+
+
+def test_a_compiler_that_fails_ends_the_build_with_all_it_said(
+    compiler: Callable[..., list[str]], tmp_path: Path
+) -> None:
+    with pytest.raises(SystemExit, match=r"build.py: x.cubin: nvcc fatal: no host compiler"):
+        build.compile_cubin(
+            compiler("nvcc fatal: no host compiler", 1), "gemm.cu", {}, tmp_path / "x.cubin"
+        )
+
+
+# Which compiler
+
+
+@pytest.fixture
+def no_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """No nvcc in the environment's packages, nor on the PATH; the folder that packages are in."""
+    monkeypatch.setattr(sysconfig, "get_paths", lambda: {"purelib": str(tmp_path)})
+    monkeypatch.setattr(shutil, "which", lambda _: None)
+    return tmp_path
+
+
+def nvcc(path: Path, release: str) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\necho 'Cuda compilation tools, release 13.0, {release}'\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_without_a_compiler_the_build_says_how_to_get_one(no_wheel: Path) -> None:
+    with pytest.raises(SystemExit, match=r"no nvcc: .*pip install '\.\[kernels\]'"):
+        build.find_nvcc()
+
+
+def test_a_compiler_of_another_release_is_refused(
+    no_wheel: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = nvcc(no_wheel / "bin" / "nvcc", "V13.0.89")
+    monkeypatch.setattr(shutil, "which", lambda _: found)
+    with pytest.raises(SystemExit, match=rf"nvcc is not release {build.RELEASE}"):
+        build.find_nvcc()
+
+
+def test_the_compiler_of_the_packages_goes_before_the_one_on_the_path(
+    no_wheel: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = nvcc(no_wheel / "bin" / "nvcc", build.RELEASE)
+    monkeypatch.setattr(shutil, "which", lambda _: elsewhere)
+    assert build.find_nvcc() == [elsewhere]
+    wheel = nvcc(no_wheel / "nvidia" / "cu13" / "bin" / "nvcc", build.RELEASE)
+    assert build.find_nvcc() == [wheel]
+
+
+def test_the_extra_for_kernels_brings_the_release_that_is_asked_for() -> None:
+    release = build.RELEASE.removeprefix("V")
+    (comment,) = re.findall(
+        r"^kernels = \[\n.*# (.*)$", (ROOT / "pyproject.toml").read_text(), re.M
+    )
+    assert f"nvcc {release}" in comment
+
+
+# Stages, shared memory and registers
+
+
+@VARIANTS
+def test_the_ctas_of_an_sm_fit_its_shared_memory(variant: Any) -> None:
+    assert variant.shared_bytes <= CTA_SHARED_BYTES
+    per_cta = variant.shared_bytes + build.CTA_RESERVED_BYTES
+    assert variant.ctas_per_sm * per_cta <= build.SM_SHARED_BYTES
+
+
+def shared_bytes(variant: Any, stages: int) -> int:
+    """What gemm.cuh's Shared takes: stages, staging buffers, the tile, and the barriers."""
+    stage = (variant.rows + variant.max_width) * constant("K_TILE") * 2
+    staging = variant.consumers * 2 * constant("STAGING_BYTES")
+    barriers = 8 * (2 * stages + 2)
+    return stages * stage + staging + tiling.TILE.itemsize + barriers
+
+
+@VARIANTS
+def test_there_are_as_many_stages_as_fit(variant: Any) -> None:
+    assert shared_bytes(variant, variant.stages) <= variant.shared_bytes
+    assert shared_bytes(variant, variant.stages + 1) > variant.shared_bytes
+
+
+@pytest.mark.parametrize("ctas_per_sm", [1, 2, 3])
+def test_any_other_tile_would_get_no_more_stages_than_fit(ctas_per_sm: int) -> None:
+    for consumers in (1, 2):
+        for max_width in range(16, 257, 16):
+            other = build.Variant("other", consumers, max_width, 1, ctas_per_sm)
+            assert shared_bytes(other, other.stages) <= other.shared_bytes
+
+
+@VARIANTS
+def test_loads_run_at_least_two_stages_ahead_of_the_multiply_in_flight(variant: Any) -> None:
+    assert variant.stages >= 4
+
+
+def test_what_the_kernel_keeps_in_shared_memory_is_what_the_build_counts() -> None:
+    declared = re.sub(r"alignas\(\d+\) ", "", text("gemm.cuh"))
+    (body,) = re.findall(r"struct Shared {(.*?)\n};", declared, re.S)
+    assert re.findall(r"(\w+) (\w+)((?:\[[^]]+\])*);", body) == [
+        ("uint8_t", "ring", "[C::stages][C::stage_bytes]"),
+        ("uint8_t", "staging", "[C::consumers][2][STAGING_BYTES]"),
+        ("Tile", "tile", ""),
+        ("uint64_t", "full", "[C::stages]"),
+        ("uint64_t", "empty", "[C::stages]"),
+        ("uint64_t", "tile_full", ""),
+        ("uint64_t", "tile_empty", ""),
+    ]
+
+
+def test_the_build_and_the_kernel_agree_on_their_constants() -> None:
+    assert 2 * constant("K_TILE") == build.K_TILE_BYTES
+    assert 2 * constant("STAGING_BYTES") == build.STAGING_BYTES
+
+
+@VARIANTS
+def test_a_tile_is_one_that_wgmma_and_the_tile_list_know(variant: Any) -> None:
+    assert variant.cluster in (1, 2)
+    assert variant.max_width % (tiling.WIDTH_STEP * variant.cluster) == 0
+    assert variant.max_width <= 256
+
+
+@VARIANTS
+def test_the_name_of_a_variant_is_its_tile_and_its_cluster(variant: Any) -> None:
+    cluster = f"x{variant.cluster}" if variant.cluster > 1 else ""
+    assert variant.name == f"{variant.rows}x{variant.max_width}{cluster}"
+
+
+def test_every_variant_has_a_name_of_its_own() -> None:
+    assert len({variant.name for variant in build.VARIANTS}) == len(build.VARIANTS)
+
+
+@pytest.mark.parametrize("entry", SHIPPED["kernels"], ids=lambda entry: entry["file"])
+def test_the_ctas_of_an_sm_fit_its_registers(entry: dict[str, Any]) -> None:
+    registers = entry["registers"] * entry["threads"] * entry["ctas_per_sm"]
+    assert registers <= REGISTER_FILE
+
+
+@pytest.mark.parametrize("entry", SHIPPED["kernels"], ids=lambda entry: entry["file"])
+def test_the_registers_that_multiply_are_no_more_than_the_loading_warpgroup_gives(
+    entry: dict[str, Any],
+) -> None:
+    """Where there are two consumers; a claim for more than there is would wait for ever."""
+    released, claimed = (
+        int(re.findall(rf"ptx::registers_{what}<(\d+)>", text("gemm.cuh"))[0])
+        for what in ("release", "claim")
+    )
+    assert released % 8 == claimed % 8 == 0
+    if entry["threads"] == 3 * 128:
+        assert 128 * released + 256 * claimed <= entry["threads"] * entry["registers"]
+
+
+# The manifest
+
+
+def fake_compile(nvcc: list[str], source: str, defines: dict[str, str], to: Path) -> int:
+    """Puts down what it was asked for."""
+    to.write_text(json.dumps([nvcc, source, defines]))
+    return 123
+
+
+@pytest.fixture
+def dry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A build whose compiler only writes down what it is asked for."""
+    monkeypatch.setattr(build, "find_nvcc", lambda: ["nvcc"])
+    monkeypatch.setattr(build, "compile_cubin", fake_compile)
+
+
+@pytest.mark.usefixtures("dry")
+def test_every_variant_is_built_for_every_pair_of_types(tmp_path: Path) -> None:
+    built = build.build(tmp_path)
+    assert [(entry["name"], entry["operand"], entry["output"]) for entry in built["kernels"]] == [
+        (variant.name, operand, output)
+        for variant in build.VARIANTS
+        for operand in ("bf16", "f16")
+        for output in ("bf16", "f16", "f32")
+    ]
+    assert set(build.OPERANDS) | set(build.OUTPUTS) <= set(dtypes.BY_NAME)
+
+
+@pytest.mark.usefixtures("dry")
+def test_the_manifest_says_of_a_kernel_what_it_was_compiled_with(tmp_path: Path) -> None:
+    for entry in build.build(tmp_path)["kernels"]:
+        nvcc, source, defines = json.loads((tmp_path / entry["file"]).read_text())
+        assert (nvcc, source, entry["registers"]) == (["nvcc"], "gemm.cu", 123)
+        assert defines == {
+            "OPERAND": {"bf16": "wgmma::Bf16", "f16": "wgmma::F16"}[entry["operand"]],
+            "OUTPUT": {"bf16": "OutBf16", "f16": "OutF16", "f32": "OutF32"}[entry["output"]],
+            "CONSUMERS": str(entry["rows"] // 64),
+            "MAX_WIDTH": str(entry["max_width"]),
+            "STAGES": str(entry["stages"]),
+            "CLUSTER": str(entry["cluster"]),
+            "CTAS_PER_SM": str(entry["ctas_per_sm"]),
+            "SHARED_BYTES": str(entry["shared_bytes"]),
+        }
+
+
+@pytest.mark.usefixtures("dry")
+def test_the_source_takes_exactly_the_definitions_that_the_build_makes(tmp_path: Path) -> None:
+    entry = build.build(tmp_path)["kernels"][0]
+    _, _, defines = json.loads((tmp_path / entry["file"]).read_text())
+    (parameters,) = re.findall(r"Config<([^>]*)>", text("gemm.cu"))
+    assert re.split(r",\s*", parameters) == list(defines)
+
+
+@pytest.mark.usefixtures("dry")
+def test_the_manifest_has_the_hash_of_every_cubin_and_every_source(tmp_path: Path) -> None:
+    built = build.build(tmp_path)
+    assert built["files"] == {
+        path.name: {"sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+        for path in tmp_path.glob("*.cubin")
+    }
+    assert built["sources"] == {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in FOLDER.iterdir() if path.suffix in (".cu", ".cuh")
+    }  # fmt: skip
+
+
+def test_the_cubins_that_ship_were_built_from_the_sources_beside_them() -> None:
+    changed = [
+        name
+        for name, digest in SHIPPED["sources"].items()
+        if hashlib.sha256((FOLDER / name).read_bytes()).hexdigest() != digest
+    ]
+    assert changed == [], "run python cubin/build.py"
+
+
+@pytest.mark.usefixtures("dry")
+def test_a_kernel_has_a_thread_for_every_lane_of_its_warpgroups(tmp_path: Path) -> None:
+    for entry in build.build(tmp_path)["kernels"]:
+        assert entry["threads"] == 128 * (1 + entry["rows"] // 64)
+
+
+@pytest.mark.usefixtures("dry")
+def test_the_manifest_that_ships_is_of_these_variants(tmp_path: Path) -> None:
+    def described(manifest: dict[str, Any]) -> list[dict[str, Any]]:
+        return [
+            {key: value for key, value in entry.items() if key != "registers"}
+            for entry in manifest["kernels"]
+        ]
+
+    built = build.build(tmp_path)
+    assert described(SHIPPED) == described(built)
+    assert set(SHIPPED["files"]) == set(built["files"])
+    for key in ("format", "compiler", "flags", "support"):
+        assert SHIPPED[key] == built[key]
+
+
+@pytest.mark.usefixtures("dry")
+def test_the_command_line_reads_every_manifest_that_the_build_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "manifest.json").write_text(json.dumps(build.build(tmp_path)))
+    monkeypatch.setenv("GEMMCTL_CUBINS", str(tmp_path))
+    found = cubins.manifest.__wrapped__()
+    assert len(found.kernels) == len(build.VARIANTS) * 6
+    assert all(found.load(file) for file in found.files)
+
+
+# Building and checking
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dry: None) -> Path:
+    """A folder of sources that was built, and that build.py takes for its own."""
+    for path in (*FOLDER.glob("*.cu"), *FOLDER.glob("*.cuh")):
+        shutil.copy(path, tmp_path)
+    monkeypatch.setattr(build, "HERE", tmp_path)
+    monkeypatch.setattr(sys, "argv", ["build.py"])
+    build.main()
+    return tmp_path
+
+
+def check(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["build.py", "--check"])
+    build.main()
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_what_was_just_built_passes_the_check(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capsys.readouterr()
+    check(monkeypatch)
+    count = len(list(checkout.glob("*.cubin")))
+    assert capsys.readouterr().out == f"{count} cubins are what the sources compile to\n"
+
+
+@pytest.mark.parametrize("file", ["support.cubin", "gemm_64x128_f16_f32.cubin", "manifest.json"])
+def test_a_file_that_is_not_what_the_sources_compile_to_is_named(
+    file: str, checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (checkout / file).write_bytes(b"something else")
+    with pytest.raises(SystemExit, match=rf"not what the sources compile to: {file}$"):
+        check(monkeypatch)
+
+
+def test_a_missing_file_and_one_too_many_are_named(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (checkout / "support.cubin").rename(checkout / "old.cubin")
+    with pytest.raises(SystemExit, match=r"compile to: old\.cubin, support\.cubin$"):
+        check(monkeypatch)
+
+
+def test_a_source_that_changed_since_the_build_fails_the_check(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (checkout / "tile.cuh").open("a") as source:
+        source.write("// changed\n")
+    with pytest.raises(SystemExit, match=r"compile to: manifest\.json$"):
+        check(monkeypatch)
+
+
+def test_a_check_writes_nothing(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (checkout / "support.cubin").write_bytes(b"something else")
+    before = contents(checkout)
+    with pytest.raises(SystemExit):
+        check(monkeypatch)
+    assert contents(checkout) == before
+
+
+def test_a_build_puts_right_what_differs_and_removes_what_is_left_over(checkout: Path) -> None:
+    right = contents(checkout)
+    (checkout / "support.cubin").write_bytes(b"something else")
+    (checkout / "old.cubin").write_bytes(b"left over")
+    build.main()
+    assert contents(checkout) == right
+
+
+def test_a_build_says_how_much_it_wrote(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def compile_large(*told: Any) -> int:
+        told[-1].write_bytes(bytes(1_500_000))
+        return 1
+
+    monkeypatch.setattr(build, "compile_cubin", compile_large)
+    build.main()
+    count = len(list(checkout.glob("*.cubin")))
+    assert capsys.readouterr().out == f"{count} cubins, {count * 1.5:.1f} MB\n"
+
+
+def test_a_build_that_fails_writes_nothing(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(nvcc: list[str], source: str, defines: dict[str, str], to: Path) -> int:
+        if to.name.endswith("f32.cubin"):
+            sys.exit(f"build.py: {to.name}: 8 bytes stack frame")
+        return fake_compile(nvcc, source, defines, to)
+
+    before = contents(checkout)
+    monkeypatch.setattr(build, "compile_cubin", fail)
+    with pytest.raises(SystemExit, match="stack frame"):
+        build.main()
+    assert contents(checkout) == before

@@ -1,0 +1,270 @@
+"""What a launch is expected to take; constants that leave one effect alone show each by itself."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from math import inf
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gemmctl import cost, cubins
+from gemmctl.cost import FITTED, L2_BYTES, WGMMA_FLOP, Constants
+from gemmctl.problem import Problem
+from gemmctl.tiling import H200, PANEL, Choice, Launch, Machine, cut
+from support import make_problem
+
+KERNELS = cubins.manifest().kernels
+patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # busy machines
+
+# Nothing takes time but to multiply.
+IDEAL = Constants(
+    feed_bytes=inf,
+    memory_bytes=inf,
+    launch_latency=0,
+    tile_latency=0,
+    epilogue_per_value=0,
+    part_latency=0,
+    exposed_feed=0,
+    exposed_memory=0,
+)
+SLICE = 2 * 128 * 256 * 64 / WGMMA_FLOP  # cycles to multiply a tile of 128x256 by 64 of K
+
+
+def launch_of(
+    some: Problem, name: str = "128x256", *, splits: int = 1, output: str = "bf16"
+) -> Launch:
+    """All groups cut for a kernel, with the widest tiles it has."""
+    (kernel,) = (k for k in KERNELS if (k.name, k.operand, k.output) == (name, "bf16", output))
+    choice = Choice(name, kernel.max_width, splits)
+    return cut(some, np.arange(len(some.groups)), kernel, choice, H200)
+
+
+def cycles(
+    *groups: str,
+    name: str = "128x256",
+    splits: int = 1,
+    output: str = "bf16",
+    constants: Constants = IDEAL,
+) -> float:
+    some = make_problem(*groups)
+    return cost.estimate(launch_of(some, name, splits=splits, output=output), some, constants)
+
+
+def tiles(count: int, k: int = 64) -> str:
+    """A group of so many tiles of 128 by 256."""
+    return f"m: 256, n: {128 * count}, k: {k}"
+
+
+# On the SMs
+
+
+def test_a_tile_takes_what_its_multiplications_take() -> None:
+    assert cycles(tiles(1, k=640)) == 10 * SLICE
+
+
+def test_padding_is_multiplied_too() -> None:
+    assert cycles("m: 250, n: 100, k: 600") == 10 * SLICE
+
+
+def test_what_draws_its_operands_for_longer_than_it_multiplies_takes_that() -> None:
+    assert cycles(tiles(1), constants=replace(IDEAL, feed_bytes=1)) == (128 + 256) * 64 * 2
+
+
+def test_two_ctas_of_a_cluster_draw_half_of_a_each() -> None:
+    slow = replace(IDEAL, feed_bytes=1)
+    assert cycles(tiles(2), name="128x256x2", constants=slow) == (128 + 128) * 64 * 2
+
+
+def test_some_of_the_shorter_of_drawing_and_multiplying_shows() -> None:
+    constants = replace(IDEAL, feed_bytes=(128 + 256) * 64 * 2 / (SLICE / 2), exposed_feed=0.1)
+    assert cycles(tiles(1), constants=constants) == pytest.approx(SLICE + 0.1 * SLICE / 2)
+
+
+def test_tiles_that_all_sms_take_at_once_take_as_long_as_one() -> None:
+    assert cycles(tiles(132)) == cycles(tiles(1))
+
+
+def test_one_tile_more_than_sms_takes_another_round() -> None:
+    assert cycles(tiles(133)) == 2 * cycles(tiles(132))
+
+
+def test_a_tile_goes_to_the_sm_that_is_free_first() -> None:
+    # 131 SMs are done with the short tiles before the long one is.
+    assert cycles("m: 256, n: 128, k: 1280", tiles(131 * 4, k=320)) == 20 * SLICE
+
+
+def test_a_long_sum_that_comes_last_takes_longer_than_one_that_comes_first() -> None:
+    some = make_problem("m: 256, n: 128, k: 8192", tiles(263, k=1024))
+    first = launch_of(some)
+    last = replace(first, tiles=first.tiles[::-1])
+    assert cost.estimate(first, some, IDEAL) == 128 * SLICE
+    assert cost.estimate(last, some, IDEAL) == (16 + 128) * SLICE
+
+
+@pytest.mark.parametrize("count", [8 * 132, 8 * 132 + 1, 8 * 132 + 131, 9 * 132, 40 * 132])
+def test_a_long_list_takes_its_mean_load_to_half_a_tile(count: int) -> None:
+    rounds = -(-count // 132)
+    assert cycles(tiles(count)) == pytest.approx(rounds * SLICE, abs=SLICE / 2)
+
+
+def test_the_last_tile_of_a_long_list_may_be_the_longest() -> None:
+    long, short = tiles(1, k=6400), tiles(2000)
+    assert cycles(long, short) == pytest.approx((100 + 2000) / 132 * SLICE + 100 * SLICE / 2)
+
+
+@pytest.mark.parametrize(("count", "times"), [(1, 1), (132, 1), (198, 1.5), (264, 2)])
+def test_two_ctas_on_one_sm_share_it(count: int, times: float) -> None:
+    alone = cycles("m: 128, n: 64, k: 64", name="64x128")
+    assert cycles(f"m: 128, n: {64 * count}, k: 64", name="64x128") == times * alone
+
+
+def test_a_gpu_of_half_the_sms_takes_twice_as_long() -> None:
+    some = make_problem(tiles(132))
+    half = replace(launch_of(some), machine=Machine(66))
+    assert cost.estimate(half, some, IDEAL) == 2 * cycles(tiles(132))
+
+
+def test_every_tile_waits_for_its_first_load() -> None:
+    constants = replace(IDEAL, tile_latency=1e3)
+    assert cycles(tiles(264), constants=constants) == 2 * (SLICE + 1e3)
+
+
+def test_every_value_of_a_tile_has_to_be_stored() -> None:
+    constants = replace(IDEAL, epilogue_per_value=0.5)
+    assert cycles(tiles(1, k=0), constants=constants) == 0.5 * 128 * 256
+
+
+def test_a_launch_takes_a_while_whatever_it_does() -> None:
+    constants = replace(IDEAL, launch_latency=5e3)
+    assert cycles(tiles(1), constants=constants) == SLICE + 5e3
+
+
+# Split sums
+
+
+def test_parts_of_a_sum_are_multiplied_side_by_side() -> None:
+    assert cycles(tiles(1, k=64 * 64), splits=4) == 16 * SLICE
+
+
+def test_parts_are_waited_for_once_when_written_and_once_when_added_up() -> None:
+    constants = replace(IDEAL, part_latency=1e3)
+    assert cycles(tiles(66, k=64 * 64), splits=2, constants=constants) >= 32 * SLICE + 2e3
+
+
+def test_adding_up_more_parts_takes_longer() -> None:
+    some = make_problem(tiles(1, k=64 * 64))
+    constants = replace(IDEAL, epilogue_per_value=0.5)
+    four, eight = (
+        cost.estimate(
+            replace(launch, tiles=launch.tiles[launch.tiles["k_tiles"] == 0]), some, constants
+        )
+        for launch in (launch_of(some, splits=splits) for splits in (4, 8))
+    )
+    assert 0 < four < eight
+
+
+def test_a_long_sum_alone_on_the_gpu_is_worth_splitting() -> None:
+    group = tiles(4, k=65536)
+    assert cycles(group, splits=33, constants=FITTED) < cycles(group, constants=FITTED) / 8
+
+
+def test_sums_that_fill_the_gpu_are_not_worth_splitting() -> None:
+    group = tiles(132, k=4096)
+    assert cycles(group, splits=2, constants=FITTED) > cycles(group, constants=FITTED)
+
+
+# Memory
+
+SLOW_MEMORY = replace(IDEAL, memory_bytes=1e-3)  # a byte in a thousand cycles
+
+
+def moved(*groups: str, output: str = "bf16") -> float:
+    """Bytes from and to memory that a launch is charged for."""
+    return cycles(*groups, output=output, constants=SLOW_MEMORY) * 132 * SLOW_MEMORY.memory_bytes
+
+
+def test_a_b_and_d_come_from_memory_once() -> None:
+    assert moved("m: 256, n: 128, k: 64") == pytest.approx(2 * (256 * 64 + 128 * 64 + 256 * 128))
+
+
+def test_every_group_brings_its_own() -> None:
+    assert moved(tiles(1), tiles(3)) == pytest.approx(moved(tiles(1)) + moved(tiles(3)))
+
+
+def test_wider_outputs_are_more_bytes() -> None:
+    more = moved(tiles(1), output="f32") - moved(tiles(1))
+    assert more == pytest.approx(2 * 256 * 128)
+
+
+def test_c_is_read_where_beta_is_not_0() -> None:
+    assert moved(f"{tiles(1)}, beta: 1") - moved(tiles(1)) == pytest.approx(2 * 256 * 128)
+
+
+def test_b_comes_again_for_every_panel_of_tiles_if_the_l2_cannot_hold_it() -> None:
+    n, k, panel = 8192, 4096, 256 * PANEL
+    of_b = 2 * n * k
+    assert of_b > L2_BYTES
+    one, three = (moved(f"m: {panel * panels}, n: {n}, k: {k}") for panels in (1, 3))
+    rest = 2 * panel * (k + n)
+    assert (one, three) == pytest.approx((of_b + rest, 3 * (of_b + rest)))
+
+
+def test_b_comes_once_if_the_l2_holds_it() -> None:
+    n, k, panel = 1024, 1024, 256 * PANEL
+    one, three = (moved(f"m: {panel * panels}, n: {n}, k: {k}") for panels in (1, 3))
+    assert three - one == pytest.approx(2 * 2 * panel * (k + n))
+
+
+def test_what_takes_longer_of_memory_and_sms_counts_and_a_share_of_the_other() -> None:
+    alone = replace(IDEAL, memory_bytes=4.0)
+    memory = 2 * (256 * 640 + 128 * 640 + 256 * 128) / 132 / 4
+    assert memory < 10 * SLICE
+    assert cycles(tiles(1, k=640), constants=alone) == 10 * SLICE
+    both = replace(alone, exposed_memory=0.25)
+    assert cycles(tiles(1, k=640), constants=both) == pytest.approx(10 * SLICE + memory / 4)
+
+
+# Whatever the launch
+
+
+@st.composite
+def launches(draw: st.DrawFn) -> tuple[Problem, Launch]:
+    extent = st.integers(1, 3000)
+    some = make_problem(
+        *(
+            f"m: {draw(extent)}, n: {draw(extent)}, k: {draw(st.integers(0, 9000))}"
+            for _ in range(draw(st.integers(1, 4)))
+        )
+    )
+    kernel = draw(st.sampled_from(KERNELS))
+    width = 16 * draw(st.integers(1, kernel.max_width // 16))
+    choice = Choice(kernel.name, width, draw(st.integers(1, 5)))
+    machine = Machine(draw(st.sampled_from([66, 132])))
+    return some, cut(some, np.arange(len(some.groups)), kernel, choice, machine)
+
+
+@patient
+@given(launches())
+def test_no_launch_is_faster_than_its_tensor_cores_or_its_memory(
+    drawn: tuple[Problem, Launch],
+) -> None:
+    some, launch = drawn
+    expected, sms = cost.estimate(launch, some), launch.machine.sm_count
+    c = some.columns
+    nbytes = 2 * int((c.m * c.k + c.n * c.k + c.m * c.n).sum())
+    assert expected >= 2 * launch.padded_macs / WGMMA_FLOP / sms
+    assert expected >= nbytes / FITTED.memory_bytes / sms
+
+
+@patient
+@given(launches(), st.sampled_from([field.name for field in fields(Constants)]))
+def test_whatever_gets_slower_makes_no_launch_faster(
+    drawn: tuple[Problem, Launch], name: str
+) -> None:
+    some, launch = drawn
+    slower = 0.5 if name.endswith("_bytes") else 2
+    worse = replace(FITTED, **{name: slower * getattr(FITTED, name)})
+    assert cost.estimate(launch, some, worse) >= cost.estimate(launch, some, FITTED)

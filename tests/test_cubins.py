@@ -1,0 +1,231 @@
+"""The precompiled kernels: found, described by their manifest, and refused when damaged."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gemmctl import cubins
+from gemmctl.cubins import Kernel, Manifest
+from gemmctl.errors import DeviceUnusable, UsageError
+
+SHIPPED = cubins.manifest()
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder that GEMMCTL_CUBINS names, with a manifest and without cubins."""
+    shutil.copy(SHIPPED.folder / "manifest.json", tmp_path)
+    monkeypatch.setenv("GEMMCTL_CUBINS", str(tmp_path))
+    cubins.manifest.cache_clear()
+    yield tmp_path
+    cubins.manifest.cache_clear()
+
+
+# Where they are
+
+
+def test_the_environment_names_the_folder(folder: Path) -> None:
+    assert cubins.folder() == folder
+    assert cubins.manifest().folder == folder
+
+
+def test_an_empty_word_in_the_environment_names_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GEMMCTL_CUBINS", "")
+    assert cubins.folder().name == "cubin"
+
+
+def test_an_installed_package_has_them_inside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("GEMMCTL_CUBINS", raising=False)
+    monkeypatch.setattr(cubins, "__file__", str(tmp_path / "gemmctl" / "cubins.py"))
+    (tmp_path / "gemmctl" / "cubin").mkdir(parents=True)
+    assert cubins.folder() == tmp_path / "gemmctl" / "cubin"
+
+
+def test_a_checkout_has_them_beside_the_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("GEMMCTL_CUBINS", raising=False)
+    monkeypatch.setattr(cubins, "__file__", str(tmp_path / "gemmctl" / "cubins.py"))
+    (tmp_path / "gemmctl").mkdir()
+    assert cubins.folder() == tmp_path / "cubin"
+
+
+# The manifest
+
+
+def test_a_manifest_is_what_its_file_says(folder: Path) -> None:
+    written = json.loads((folder / "manifest.json").read_text())
+    found = cubins.manifest()
+    assert (found.support, found.compiler) == (written["support"], written["compiler"])
+    assert found.files == {name: entry["sha256"] for name, entry in written["files"].items()}
+    names = [field.name for field in fields(Kernel)]
+    assert [[getattr(kernel, name) for name in names] for kernel in found.kernels] == [
+        [entry[name] for name in names] for entry in written["kernels"]
+    ]
+
+
+def test_the_manifest_is_read_once(folder: Path) -> None:
+    first = cubins.manifest()
+    (folder / "manifest.json").unlink()
+    assert cubins.manifest() is first
+
+
+def without(key: str) -> Callable[[Any], object]:
+    return lambda written: {name: value for name, value in written.items() if name != key}
+
+
+def kernel_without_rows(written: Any) -> object:
+    for kernel in written["kernels"]:
+        del kernel["rows"]
+    return written
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *map(without, ("kernels", "files", "support", "compiler")),
+        kernel_without_rows,
+        lambda _: [],
+        lambda written: {**written, "files": []},
+        lambda written: {**written, "files": {"support.cubin": 1}},
+        lambda written: {**written, "kernels": 3},
+    ],
+)
+def test_a_file_that_is_no_manifest_is_refused(
+    change: Callable[[Any], object], folder: Path
+) -> None:
+    path = folder / "manifest.json"
+    path.write_text(json.dumps(change(json.loads(path.read_text()))))
+    with pytest.raises(DeviceUnusable, match="cannot read the kernel manifest") as caught:
+        cubins.manifest()
+    assert str(folder) in str(caught.value)
+    assert "reinstall gemmctl, or run cubin/build.py" in str(caught.value)
+
+
+def test_half_a_manifest_is_refused(folder: Path) -> None:
+    path = folder / "manifest.json"
+    path.write_text(path.read_text()[:1000])
+    with pytest.raises(DeviceUnusable, match="cannot read the kernel manifest"):
+        cubins.manifest()
+
+
+def test_a_folder_without_a_manifest_is_refused(folder: Path) -> None:
+    (folder / "manifest.json").unlink()
+    with pytest.raises(DeviceUnusable, match=r"cannot read the kernel manifest .* No such file"):
+        cubins.manifest()
+
+
+@pytest.mark.parametrize("name", sorted({kernel.name for kernel in SHIPPED.kernels}))
+def test_a_name_stands_for_the_kernels_of_all_types(name: str) -> None:
+    found = SHIPPED.named(name)
+    assert {kernel.name for kernel in found} == {name}
+    assert len(found) == len({(kernel.operand, kernel.output) for kernel in SHIPPED.kernels})
+
+
+def test_no_name_stands_for_every_kernel() -> None:
+    assert SHIPPED.named(None) == SHIPPED.kernels
+
+
+def test_a_name_that_no_kernel_has_is_refused_with_those_there_are() -> None:
+    names = ", ".join(dict.fromkeys(kernel.name for kernel in SHIPPED.kernels))
+    with pytest.raises(UsageError, match=f"^there is no kernel 'fast'; there are {names}$"):
+        SHIPPED.named("fast")
+
+
+def test_a_name_that_is_close_to_a_kernels_is_put_right() -> None:
+    with pytest.raises(UsageError, match=r"no kernel '128x256x1' \(did you mean 128x256x2\?\)"):
+        SHIPPED.named("128x256x1")
+
+
+# A cubin
+
+
+def manifest_of(folder: Path, **files: bytes) -> Manifest:
+    """A manifest of files with the contents given, which are not written."""
+    digests = {f"{name}.cubin": hashlib.sha256(code).hexdigest() for name, code in files.items()}
+    return Manifest(folder, (), digests, "support.cubin", "a compiler")
+
+
+def test_a_cubin_that_is_what_the_manifest_says_is_loaded(tmp_path: Path) -> None:
+    (tmp_path / "one.cubin").write_bytes(b"code")
+    assert manifest_of(tmp_path, one=b"code").load("one.cubin") == b"code"
+
+
+def test_a_missing_cubin_is_named_with_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(DeviceUnusable, match="cannot read the kernel file") as caught:
+        manifest_of(tmp_path, one=b"code").load("one.cubin")
+    said = str(caught.value)
+    assert f"{tmp_path / 'one.cubin'}: No such file" in said and "reinstall gemmctl" in said
+
+
+@pytest.mark.parametrize("found", [b"", b"cod", b"codE", b"code "])
+def test_a_damaged_cubin_is_named_with_what_to_do(found: bytes, tmp_path: Path) -> None:
+    (tmp_path / "one.cubin").write_bytes(found)
+    with pytest.raises(DeviceUnusable, match="is damaged") as caught:
+        manifest_of(tmp_path, one=b"code").load("one.cubin")
+    said = str(caught.value)
+    assert str(tmp_path / "one.cubin") in said and "reinstall gemmctl" in said
+    assert all(hashlib.sha256(code).hexdigest()[:16] in said for code in (found, b"code"))
+
+
+def test_one_hash_names_all_cubins(tmp_path: Path) -> None:
+    both = manifest_of(tmp_path, one=b"1", two=b"2")
+    assert both.sha256 == manifest_of(tmp_path, two=b"2", one=b"1").sha256
+    others = [
+        manifest_of(tmp_path, one=b"1"),
+        manifest_of(tmp_path, one=b"1", two=b"3"),
+        manifest_of(tmp_path, one=b"2", two=b"1"),
+        manifest_of(tmp_path, one=b"1", three=b"2"),
+    ]
+    assert both.sha256 not in {other.sha256 for other in others}
+
+
+def test_a_tile_is_as_wide_as_the_ctas_of_a_cluster_side_by_side() -> None:
+    one = replace(SHIPPED.kernels[0], rows=64, cluster=1)
+    assert (one.columns_per_tile, replace(one, cluster=2).columns_per_tile) == (64, 128)
+
+
+# What ships
+
+
+def test_every_cubin_that_ships_is_intact() -> None:
+    for file in SHIPPED.files:
+        assert SHIPPED.load(file).startswith(b"\x7fELF")
+
+
+def test_nothing_ships_that_the_manifest_does_not_name() -> None:
+    assert {path.name for path in SHIPPED.folder.glob("*.cubin")} == set(SHIPPED.files)
+
+
+def test_every_kernel_and_the_support_are_in_a_file_that_ships() -> None:
+    named = {SHIPPED.support, *(kernel.file for kernel in SHIPPED.kernels)}
+    assert named == set(SHIPPED.files)
+
+
+def test_the_support_kernels_are_in_their_file() -> None:
+    code = SHIPPED.load(SHIPPED.support)
+    assert all(symbol in code for symbol in (b"build_maps", b"fill", b"flush"))
+
+
+def test_every_kernel_is_in_its_file_under_its_name() -> None:
+    for kernel in SHIPPED.kernels:
+        assert f".text.{kernel.symbol}\0".encode() in SHIPPED.load(kernel.file), kernel.file
+
+
+def test_every_variant_ships_for_every_pair_of_types_once() -> None:
+    shipped = sorted((kernel.name, kernel.operand, kernel.output) for kernel in SHIPPED.kernels)
+    names = {name for name, _, _ in shipped}
+    assert shipped == sorted(
+        (name, operand, output)
+        for name in names for operand in ("bf16", "f16") for output in ("bf16", "f16", "f32")
+    )  # fmt: skip

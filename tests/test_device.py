@@ -1,0 +1,783 @@
+"""The CUDA device without a GPU: what it says, and what it hands to the driver.
+
+``Driver`` stands in for the driver. Its device memory is this process's memory; kernels do nothing.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from math import ceil
+from pathlib import Path
+from shutil import copytree
+from types import SimpleNamespace
+from typing import Any
+
+import cuda.bindings
+import numpy as np
+import pytest
+from cuda.bindings import driver as real
+from cuda.pathfinder import DynamicLibNotFoundError
+
+from gemmctl import cubins, plan, roofline, tables
+from gemmctl.cubins import Kernel
+from gemmctl.data import DataSpec
+from gemmctl.device import cuda as device_cuda
+from gemmctl.device import open_device
+from gemmctl.device.cuda import CudaDevice, CudaSession
+from gemmctl.errors import DeviceFailed, DeviceHung, DeviceUnusable
+from gemmctl.plan import Launching, Plan
+from gemmctl.tables import Tables
+from gemmctl.tiling import TILE, Launch
+from sources import constant, members, offsets, parameters, size
+from support import make_problem
+
+KERNELS = cubins.manifest().kernels
+CODES = real.CUresult
+SPEC = DataSpec("int", 3)
+H200 = "NVIDIA H200"
+GROUPS = (
+    "m: 300, n: 520, k: 136, count: 3",
+    "m: 0, n: 8, k: 8",
+    "m: 17, n: 40, k: 24, a: f16, d: f32, alpha: 0.5, beta: 1",
+    "m: 64, n: 64, k: 16384",
+)
+
+
+@dataclass(frozen=True)
+class Launched:
+    """One kernel launch as the driver gets it."""
+
+    symbol: str
+    grid: tuple[int, int, int]
+    threads: int
+    shared_bytes: int
+    cluster: int
+    stream: int
+    params: Any  # of the GEMM kernel; None for others
+
+
+class Driver:
+    """The functions of cuda.bindings.driver that gemmctl calls, for GPUs that are not there."""
+
+    def __init__(self) -> None:
+        self.gpus: list[tuple[str, tuple[int, int]]] = [(H200, (9, 0))]
+        self.version = 13000
+        self.free_bytes = 1 << 30
+        self.fails: dict[str, CODES] = {}  # what a function answers instead of doing anything
+        self.live: dict[int, str] = {}  # handles and addresses that were not given back
+        self.launched: list[Launched] = []
+        self.loaded: list[bytes] = []
+        self._memory: dict[int, Any] = {}
+        self._encode = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 12)(lambda *_: 0)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("CU"):
+            return getattr(real, name)  # types and codes need no driver
+        if not name.startswith("cu"):
+            raise AttributeError(name)
+
+        def function(*arguments: Any) -> tuple[Any, ...]:
+            answer = self.fails.get(name)
+            if answer is not None:
+                return (answer,)
+            return (CODES.CUDA_SUCCESS, *(getattr(self, f"_{name}", lambda *_: ())(*arguments)))
+
+        function.__name__ = name
+        return function
+
+    # A handle that has to be given back is the address of memory of its own.
+
+    def _new(self, kind: str, nbytes: int = 1) -> tuple[int]:
+        memory = np.full(nbytes + 256, 0x5A, np.uint8)
+        address = memory.ctypes.data + -memory.ctypes.data % 256
+        self._memory[address] = memory
+        self.live[address] = kind
+        return (address,)
+
+    def _gone(self, handle: Any) -> tuple[()]:
+        del self.live[int(handle)], self._memory[int(handle)]
+        return ()
+
+    def _cuDriverGetVersion(self) -> tuple[int]:
+        return (self.version,)
+
+    def _cuDeviceGetCount(self) -> tuple[int]:
+        return (len(self.gpus),)
+
+    def _cuDeviceGet(self, ordinal: int) -> tuple[int]:
+        return (ordinal,)
+
+    def _cuDeviceGetName(self, _: int, device: int) -> tuple[bytes]:
+        return (self.gpus[device][0].encode() + b"\0\0",)
+
+    def _cuDeviceGetAttribute(self, which: Any, device: int) -> tuple[int]:
+        major, minor = self.gpus[device][1]
+        known = {
+            "COMPUTE_CAPABILITY_MAJOR": major,
+            "COMPUTE_CAPABILITY_MINOR": minor,
+            "MULTIPROCESSOR_COUNT": 132,
+            "CLOCK_RATE": 1_980_000,  # kHz
+            "MEMORY_CLOCK_RATE": 2_619_000,
+            "GLOBAL_MEMORY_BUS_WIDTH": 5120,
+        }
+        return (known[which.name.removeprefix("CU_DEVICE_ATTRIBUTE_")],)
+
+    def _cuDeviceGetPCIBusId(self, _: int, __: int) -> tuple[bytes]:
+        return (b"0000:19:00.0\0",)
+
+    def _cuDeviceTotalMem(self, _: int) -> tuple[int]:
+        return (141 << 30,)
+
+    def _cuDevicePrimaryCtxRetain(self, _: int) -> tuple[int]:
+        return (1,)
+
+    def _cuStreamCreate(self, _: int) -> tuple[int]:
+        return self._new("stream")
+
+    def _cuEventCreate(self, _: int) -> tuple[int]:
+        return self._new("event")
+
+    def _cuEventElapsedTime(self, _: int, __: int) -> tuple[float]:
+        return (5.0,)  # ms
+
+    def _cuStreamEndCapture(self, _: int) -> tuple[int]:
+        return self._new("graph")
+
+    def _cuGraphInstantiate(self, _: int, __: int) -> tuple[int]:
+        return self._new("ready graph")
+
+    def _cuMemGetInfo(self) -> tuple[int, int]:
+        return (self.free_bytes, 141 << 30)
+
+    def _cuMemAlloc(self, nbytes: int) -> tuple[int]:
+        return self._new("memory", nbytes)
+
+    def _cuMemAllocHost(self, nbytes: int) -> tuple[int]:
+        return self._new("host memory", nbytes)
+
+    _cuMemFree = _cuMemFreeHost = _gone
+    _cuEventDestroy = _cuStreamDestroy = _cuGraphDestroy = _cuGraphExecDestroy = _gone
+
+    def _cuMemcpyHtoDAsync(self, to: int, source: int, nbytes: int, _: Any) -> tuple[()]:
+        ctypes.memmove(to, source, nbytes)
+        return ()
+
+    def _cuMemcpyDtoH(self, to: int, source: int, nbytes: int) -> tuple[()]:
+        ctypes.memmove(to, source, nbytes)
+        return ()
+
+    def _cuMemsetD8Async(self, at: int, byte: int, nbytes: int, _: Any) -> tuple[()]:
+        ctypes.memset(at, byte, nbytes)
+        return ()
+
+    def _cuModuleLoadData(self, code: bytes) -> tuple[bytes]:
+        self.loaded.append(code)
+        return (code,)
+
+    def _cuModuleGetFunction(self, _: bytes, symbol: bytes) -> tuple[str]:
+        return (symbol.decode(),)
+
+    def _cuGetProcAddress(self, *_: Any) -> tuple[int, int]:
+        return (ctypes.cast(self._encode, ctypes.c_void_p).value or 0, 0)
+
+    def _cuGetErrorString(self, result: Any) -> tuple[bytes]:
+        return (f"the words for {int(result)}".encode(),)
+
+    def _cuLaunchKernelEx(self, config: Any, symbol: str, pointers: int, _: int) -> tuple[()]:
+        params = None
+        if symbol == "gemm":
+            first = ctypes.c_void_p.from_address(pointers).value
+            params = device_cuda._Params.from_buffer_copy(
+                ctypes.string_at(first, ctypes.sizeof(device_cuda._Params))
+            )
+        self.launched.append(
+            Launched(
+                symbol,
+                (config.gridDimX, config.gridDimY, config.gridDimZ),
+                config.blockDimX * config.blockDimY * config.blockDimZ,
+                config.sharedMemBytes,
+                config.attrs[0].value.clusterDim.x if config.numAttrs else 1,
+                int(config.hStream),
+                params,
+            )
+        )
+        return ()
+
+
+@pytest.fixture
+def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
+    made = Driver()
+    monkeypatch.setattr(device_cuda, "driver", made)
+    monkeypatch.setattr(device_cuda, "FLUSH_BYTES", 1 << 12)
+    monkeypatch.setattr(cuda.bindings, "nvml", None, raising=False)
+    monkeypatch.setitem(sys.modules, "cuda.bindings.nvml", None)
+    return made
+
+
+def plan_of(*groups: str, launch: Launching = "grouped", kernel: str | None = None) -> Plan:
+    kernels = [one for one in KERNELS if kernel in (None, one.name)]
+    (made,) = plan.make([make_problem(*groups)], kernels, launch=launch)
+    return made
+
+
+# What keeps a GPU from being used
+
+
+def unusable(ordinal: int = 0) -> str:
+    with pytest.raises(DeviceUnusable) as caught:
+        CudaDevice(ordinal)
+    return str(caught.value)
+
+
+def test_a_machine_without_a_driver_is_told_what_to_install() -> None:
+    try:
+        device_cuda.driver.cuInit(0)
+    except DynamicLibNotFoundError:
+        said = unusable()
+        assert "no NVIDIA driver" in said and "580" in said and "--device cpu" in said
+    else:
+        pytest.skip("this machine has a driver")
+
+
+def test_without_a_driver_there_is_no_gpu_to_count(driver: Driver) -> None:
+    def missing(_: int) -> None:
+        raise DynamicLibNotFoundError("libcuda.so.1")
+
+    driver.cuInit = missing
+    with pytest.raises(DeviceUnusable, match=r"no NVIDIA driver: libcuda\.so\.1 was not found"):
+        device_cuda.device_count()
+
+
+@pytest.mark.parametrize(("version", "named"), [(12040, "CUDA 12.4"), (12090, "CUDA 12.9")])
+def test_a_driver_that_is_too_old_is_named_with_the_branch_that_is_needed(
+    version: int, named: str, driver: Driver
+) -> None:
+    driver.version = version
+    said = unusable()
+    assert f"supports {named};" in said and "CUDA 13.0" in said and "580" in said
+
+
+def test_an_old_driver_is_the_reason_even_where_it_does_not_start(driver: Driver) -> None:
+    driver.version, driver.fails["cuInit"] = 12040, CODES.CUDA_ERROR_NO_DEVICE
+    assert "supports CUDA 12.4" in unusable()
+
+
+@pytest.mark.parametrize("version", [13000, 13010, 14000])
+def test_a_newer_driver_will_do(version: int, driver: Driver) -> None:
+    driver.version = version
+    CudaDevice()
+
+
+def test_a_driver_without_a_gpu_says_so(driver: Driver) -> None:
+    driver.fails["cuInit"] = CODES.CUDA_ERROR_NO_DEVICE
+    said = unusable()
+    assert "sees no GPU" in said and "--device cpu" in said and "nvidia-smi" in said
+
+
+def test_a_driver_that_does_not_start_is_quoted(driver: Driver) -> None:
+    driver.fails["cuInit"] = CODES.CUDA_ERROR_SYSTEM_NOT_READY
+    said = unusable()
+    assert said == (
+        "the NVIDIA driver does not start: the words for 802 (CUDA_ERROR_SYSTEM_NOT_READY)"
+    )
+
+
+@pytest.mark.parametrize(("count", "words"), [(1, "1 CUDA device,"), (2, "2 CUDA devices,")])
+def test_a_gpu_that_is_not_there_is_answered_with_how_many_there_are(
+    count: int, words: str, driver: Driver
+) -> None:
+    driver.gpus *= count
+    said = unusable(count)
+    assert f"there is no cuda:{count}: this machine has {words} numbered from 0" in said
+
+
+@pytest.mark.parametrize(
+    ("name", "capability", "written"),
+    [("NVIDIA A100-SXM4-80GB", (8, 0), "8.0"), ("NVIDIA B200", (10, 0), "10.0")],
+)
+def test_a_gpu_of_another_kind_is_named_with_those_that_will_do(
+    name: str, capability: tuple[int, int], written: str, driver: Driver
+) -> None:
+    driver.gpus = [(name, capability)]
+    said = unusable()
+    assert f"cuda:0 is a {name} of compute capability {written}" in said
+    assert "9.0 (H100, H200) only" in said
+
+
+def test_the_first_hopper_gpu_is_taken_beside_another_kind(driver: Driver) -> None:
+    driver.gpus = [("NVIDIA A100", (8, 0)), (H200, (9, 0)), (H200, (9, 0))]
+    device, why = open_device("auto")
+    assert isinstance(device, CudaDevice)
+    assert (device.ordinal, why) == (1, None)
+
+
+def test_where_no_gpu_will_do_every_one_of_them_is_explained(driver: Driver) -> None:
+    driver.gpus = [("NVIDIA A100", (8, 0)), ("NVIDIA L4", (8, 9))]
+    with pytest.raises(DeviceUnusable, match=r"cuda:0 is a NVIDIA A100.*; cuda:1 is a NVIDIA L4"):
+        open_device("cuda")
+    device, why = open_device("auto")
+    assert device.facts.kind == "cpu"
+    assert why is not None and "NVIDIA A100" in why and "NVIDIA L4" in why
+
+
+# The kernels' files
+
+
+@pytest.fixture
+def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A copy of the shipped cubins that may be damaged."""
+    copytree(cubins.manifest().folder, tmp_path / "cubin")
+    monkeypatch.setenv("GEMMCTL_CUBINS", str(tmp_path / "cubin"))
+    cubins.manifest.cache_clear()
+    yield tmp_path / "cubin"
+    cubins.manifest.cache_clear()
+
+
+def kernel_file(made: Plan) -> str:
+    return made.launches[0].kernel.file
+
+
+def test_a_gpu_without_a_manifest_is_unusable(driver: Driver, shipped: Path) -> None:
+    (shipped / "manifest.json").unlink()
+    assert "cannot read the kernel manifest" in unusable()
+
+
+@pytest.mark.parametrize("which", [kernel_file, lambda _: "support.cubin"], ids=["gemm", "support"])
+def test_a_missing_cubin_makes_the_gpu_unusable(
+    which: Callable[[Plan], str], driver: Driver, shipped: Path
+) -> None:
+    made = plan_of(*GROUPS)
+    (shipped / which(made)).unlink()
+    with (
+        pytest.raises(DeviceUnusable, match=f"cannot read the kernel file .*{which(made)}"),
+        CudaDevice().open(made, SPEC),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("which", [kernel_file, lambda _: "support.cubin"], ids=["gemm", "support"])
+def test_a_damaged_cubin_never_reaches_the_gpu(
+    which: Callable[[Plan], str], driver: Driver, shipped: Path
+) -> None:
+    made = plan_of(*GROUPS)
+    file = shipped / which(made)
+    file.write_bytes(file.read_bytes()[:-1] + b"?")
+    with pytest.raises(DeviceUnusable, match="is damaged"), CudaDevice().open(made, SPEC):
+        pass
+    assert file.read_bytes() not in driver.loaded
+
+
+def test_a_cubin_that_the_driver_refuses_makes_the_gpu_unusable(driver: Driver) -> None:
+    driver.fails["cuModuleLoadData"] = CODES.CUDA_ERROR_NO_BINARY_FOR_GPU
+    refused = pytest.raises(DeviceUnusable, match=r"refuses the kernel file \S+\.cubin: .*209")
+    with refused, CudaDevice().open(plan_of(*GROUPS), SPEC):
+        pass
+
+
+def test_a_cubin_is_loaded_once(driver: Driver) -> None:
+    device, made = CudaDevice(), plan_of(*GROUPS)
+    for _ in range(2):
+        with device.open(made, SPEC):
+            pass
+    files = {launch.kernel.file for launch in made.launches} | {"support.cubin"}
+    assert len(driver.loaded) == len(files)
+
+
+# What it is
+
+
+def test_a_device_says_what_it_is(driver: Driver) -> None:
+    facts = CudaDevice().facts
+    assert (facts.kind, facts.name, facts.sm_count) == ("cuda", H200, 132)
+    assert (facts.memory_bytes, facts.driver) == (141 << 30, "CUDA 13.0")
+
+
+def test_an_h200_is_judged_by_what_was_measured_on_one(driver: Driver) -> None:
+    assert CudaDevice().facts.roofline == roofline.H200
+
+
+def test_another_hopper_gpu_is_judged_by_what_its_clocks_allow(driver: Driver) -> None:
+    driver.gpus = [("NVIDIA H100 80GB HBM3", (9, 0))]
+    found = CudaDevice().facts.roofline
+    assert found is not None and "H100" in found.name
+    assert found.flop_per_s == 132 * 4096 * 1.98e9
+    assert found.bytes_per_s == 2 * 2.619e9 * 5120 / 8
+
+
+class Nvml(SimpleNamespace):
+    """cuda.bindings.nvml for one GPU."""
+
+    class NvmlError(Exception):
+        pass
+
+    ClockType = SimpleNamespace(CLOCK_SM=1)
+    reasons = 0
+
+    def init_v2(self) -> None: ...
+
+    def device_get_handle_by_pci_bus_id_v2(self, name: str) -> int:
+        assert name == "0000:19:00.0"
+        return 5
+
+    def system_get_driver_version(self) -> str:
+        return "580.65.06"
+
+    def device_get_current_clocks_event_reasons(self, _: int) -> int:
+        return self.reasons
+
+    def device_get_clock_info(self, _: int, __: int) -> int:
+        return 1755  # MHz
+
+    def device_get_power_usage(self, _: int) -> int:
+        return 698_500  # mW
+
+
+@pytest.fixture
+def nvml(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> Nvml:
+    made = Nvml()
+    monkeypatch.setattr(cuda.bindings, "nvml", made, raising=False)
+    monkeypatch.setitem(sys.modules, "cuda.bindings.nvml", made)
+    return made
+
+
+def test_clocks_and_power_come_in_base_units(nvml: Nvml) -> None:
+    found = CudaDevice().telemetry()
+    assert found is not None
+    assert (found.sm_hz, found.power_w, found.throttle) == (1.755e9, 698.5, ())
+
+
+def test_what_holds_the_clock_down_is_named(nvml: Nvml) -> None:
+    nvml.reasons = 0x4 | 0x40 | 0x1  # idling is none
+    found = CudaDevice().telemetry()
+    assert found is not None and found.throttle == ("power cap", "hardware thermal")
+
+
+def test_the_driver_is_named_by_its_own_version_too(nvml: Nvml) -> None:
+    assert CudaDevice().facts.driver == "580.65.06 (CUDA 13.0)"
+
+
+def test_a_gpu_whose_clocks_cannot_be_read_works_without(nvml: Nvml) -> None:
+    def fail(_: int) -> int:
+        raise Nvml.NvmlError
+
+    nvml.device_get_power_usage = fail
+    assert CudaDevice().telemetry() is None
+
+
+def test_a_machine_without_nvml_works_without(driver: Driver) -> None:
+    assert CudaDevice().telemetry() is None
+
+
+# What goes wrong while it runs
+
+
+def test_operands_that_do_not_fit_are_refused_with_the_bytes_needed_and_free(
+    driver: Driver,
+) -> None:
+    driver.free_bytes = 30_000_000
+    made = plan_of("m: 4096, n: 4096, k: 4096")
+    needed = f"need {made.layout.size / 1e9:.2f} GB"
+    too_much = pytest.raises(DeviceFailed, match=rf"{needed} of GPU memory and 0\.03 GB are free")
+    with too_much, CudaDevice().open(made, SPEC):
+        pass
+
+
+def test_a_kernel_that_fails_is_quoted(driver: Driver) -> None:
+    with CudaDevice().open(plan_of(*GROUPS), SPEC) as session:
+        driver.fails["cuStreamQuery"] = CODES.CUDA_ERROR_ILLEGAL_ADDRESS
+        words = r"the kernel failed: the words for 700 \(CUDA_ERROR_ILLEGAL_ADDRESS\)"
+        with pytest.raises(DeviceFailed, match=words):
+            session.run()
+        del driver.fails["cuStreamQuery"]
+
+
+def test_a_function_of_the_driver_that_fails_is_named(driver: Driver) -> None:
+    driver.fails["cuMemAlloc"] = CODES.CUDA_ERROR_OUT_OF_MEMORY
+    failed = pytest.raises(DeviceFailed, match=r"cuMemAlloc failed: .* 2 \(\S+OUT_OF_MEMORY")
+    with failed, CudaDevice().open(plan_of(*GROUPS), SPEC):
+        pass
+
+
+def test_a_kernel_that_does_not_end_is_given_up(driver: Driver) -> None:
+    def hang() -> None:
+        with CudaDevice(time_limit_s=0.01).open(plan_of(*GROUPS), SPEC) as session:
+            driver.fails["cuStreamQuery"] = CODES.CUDA_ERROR_NOT_READY
+            session.run()
+
+    with pytest.raises(DeviceHung, match=r"did not finish within 0\.01 s"):
+        hang()
+
+
+def test_what_a_kernel_that_does_not_end_may_use_is_not_freed(driver: Driver) -> None:
+    used: dict[int, str] = {}
+
+    def hang() -> None:
+        with CudaDevice(time_limit_s=0.01).open(plan_of(*GROUPS), SPEC) as session:
+            used.update(driver.live)
+            driver.fails["cuStreamQuery"] = CODES.CUDA_ERROR_NOT_READY
+            session.run()
+
+    with pytest.raises(DeviceHung):
+        hang()
+    assert used.items() <= driver.live.items()
+
+
+@pytest.mark.parametrize("launch", ["grouped", "streams"])
+def test_a_session_gives_back_what_it_took(launch: Launching, driver: Driver) -> None:
+    device = CudaDevice()
+    device.flush_l2()  # has memory of its own, once
+    before = dict(driver.live)
+    with device.open(plan_of(*GROUPS, launch=launch), SPEC) as session:
+        session.run()
+        session.time(3, cold=True)
+        session.time(3, cold=False)
+        assert driver.live != before
+    assert driver.live == before
+
+
+def test_a_session_that_cannot_start_gives_back_what_it_took(driver: Driver) -> None:
+    device = CudaDevice()
+    before = dict(driver.live)
+    driver.fails["cuLaunchKernelEx"] = CODES.CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES
+    with pytest.raises(DeviceFailed), device.open(plan_of(*GROUPS), SPEC):
+        pass
+    assert driver.live == before
+
+
+# What the kernels get
+
+
+@pytest.fixture
+def session(driver: Driver) -> Iterator[CudaSession]:
+    with CudaDevice().open(plan_of(*GROUPS), SPEC) as made:
+        yield made
+
+
+def at(address: int, dtype: Any, count: int) -> Any:
+    """A copy of device memory."""
+    wanted = np.dtype(dtype)
+    return np.frombuffer(ctypes.string_at(address, wanted.itemsize * count), wanted)
+
+
+def gemms(driver: Driver) -> list[Launched]:
+    return [launched for launched in driver.launched if launched.symbol == "gemm"]
+
+
+def given(driver: Driver, session: CudaSession) -> list[tuple[Launch, Any, Tables]]:
+    """Of every launch: the plan's part, the parameters, and the tables they should name."""
+    made = session._plan
+    session.run()
+    return [
+        (launch, launched.params, tables.build(launch, made, session.base))
+        for launch, launched in zip(made.launches, gemms(driver), strict=True)
+    ]
+
+
+def flag_count(launch: Launch) -> int:
+    """A flag of every split tile for every warpgroup that multiplies in the CTAs of a cluster."""
+    return launch.flags * launch.kernel.cluster * (launch.kernel.threads // 128 - 1)
+
+
+def test_a_launch_is_told_where_its_arrays_are(driver: Driver, session: CudaSession) -> None:
+    for _, params, table in given(driver, session):
+        for name, _kind in params.groups._fields_:
+            array = getattr(table, name)
+            assert np.array_equal(at(getattr(params.groups, name), array.dtype, len(array)), array)
+
+
+def test_a_tile_list_ends_with_an_entry_of_width_0(driver: Driver, session: CudaSession) -> None:
+    for _, params, table in given(driver, session):
+        count = len(table.tiles)
+        assert params.tile_count == count
+        listed = at(params.tiles, TILE, count + 1)
+        assert np.array_equal(listed[:count], table.tiles)
+        assert listed["width"][count] == 0
+
+
+def test_counters_and_flags_begin_at_0(driver: Driver, session: CudaSession) -> None:
+    told = given(driver, session)
+    assert any(launch.flags for launch, _, _ in told)
+    for launch, params, _ in told:
+        assert at(params.counter, np.uint32, 1) == 0
+        assert not at(params.flags, np.uint32, flag_count(launch)).any()
+
+
+def test_nothing_that_a_kernel_is_given_overlaps(driver: Driver, session: CudaSession) -> None:
+    taken = [(session.base, session._plan.layout.size)]
+    for launch, params, table in given(driver, session):
+        taken += [
+            (getattr(params.groups, name), getattr(table, name).nbytes)
+            for name, _ in params.groups._fields_
+        ]
+        taken += [
+            (params.tiles, (len(table.tiles) + 1) * TILE.itemsize),
+            (params.counter, 4),
+            (params.flags, 4 * flag_count(launch)),
+            (params.workspace, launch.workspace_bytes),
+            (params.maps, len(launch.groups) * size("Maps")),
+        ]
+    taken = sorted((begin, begin + nbytes) for begin, nbytes in taken if nbytes)
+    assert all(end <= begin for (_, end), (begin, _) in pairwise(taken))
+
+
+def test_everything_lies_inside_of_what_was_allocated(driver: Driver, session: CudaSession) -> None:
+    owned = [
+        (address, address + len(driver._memory[address]) - 256)
+        for address, kind in driver.live.items()
+        if kind == "memory"
+    ]
+    for launch, params, _ in given(driver, session):
+        for begin, nbytes in (
+            (params.maps, len(launch.groups) * size("Maps")),
+            (params.workspace, launch.workspace_bytes),
+        ):
+            assert any(low <= begin and begin + nbytes <= high for low, high in owned)
+
+
+def test_maps_and_tiles_lie_where_the_hardware_wants_them(
+    driver: Driver, session: CudaSession
+) -> None:
+    for _, params, _ in given(driver, session):
+        assert params.maps % 128 == 0
+        assert params.tiles % 16 == 0
+        assert params.workspace % 16 == 0
+
+
+def launched_for(driver: Driver, made: Plan) -> tuple[Kernel, Launched]:
+    with CudaDevice().open(made, SPEC) as session:
+        session.run()
+    (launched,) = gemms(driver)
+    return made.launches[0].kernel, launched
+
+
+@pytest.mark.parametrize("name", ["128x256x2", "128x256", "64x128"])
+def test_a_kernel_is_launched_with_its_threads_clusters_and_shared_memory(
+    name: str, driver: Driver
+) -> None:
+    kernel, launched = launched_for(driver, plan_of("m: 64, n: 64, k: 64", kernel=name))
+    assert (launched.threads, launched.cluster) == (kernel.threads, kernel.cluster)
+    assert launched.shared_bytes == kernel.shared_bytes
+
+
+@pytest.mark.parametrize("n", [256 * 5, 256 * 200])
+def test_a_launch_is_as_many_clusters_as_the_plan_says(n: int, driver: Driver) -> None:
+    made = plan_of(f"m: 256, n: {n}, k: 64", kernel="128x256x2")
+    _, launched = launched_for(driver, made)
+    assert launched.grid == (2 * made.launches[0].clusters, 1, 1)
+
+
+def test_maps_are_built_by_a_thread_each(driver: Driver) -> None:
+    made = plan_of("m: 64, n: 64, k: 64, count: 1000")
+    with CudaDevice().open(made, SPEC):
+        pass
+    (built,) = (launched for launched in driver.launched if launched.symbol == "build_maps")
+    assert built.threads == constant("MAP_THREADS")
+    maps = sum(member.length for member in members("Maps"))
+    assert built.grid == (ceil(maps * 1000 / built.threads), 1, 1)
+
+
+def test_a_problem_of_empty_groups_launches_nothing(driver: Driver) -> None:
+    with CudaDevice().open(plan_of("m: 0, n: 8, k: 8"), SPEC) as session:
+        session.run()
+        session.time(2, cold=True)
+    assert {launched.symbol for launched in driver.launched} <= {"flush"}
+
+
+def test_the_arena_is_poison_before_operands_are_generated(session: CudaSession) -> None:
+    nbytes = session._plan.layout.size
+    assert (session.read(0, nbytes) == 0xFF).all()
+
+
+def test_poison_covers_the_region_of_d_and_nothing_else(session: CudaSession) -> None:
+    layout = session._plan.layout
+    ctypes.memset(session.base, 0, layout.size)
+    session.poison()
+    poisoned = session.read(0, layout.size) == 0xFF
+    assert np.array_equal(
+        np.flatnonzero(poisoned[[0, layout.d_begin - 1, layout.d_begin, layout.d_end - 1]]), [2, 3]
+    )
+    assert poisoned.sum() == layout.d_end - layout.d_begin
+
+
+# Timing
+
+
+def test_a_cold_run_has_a_flush_before_it(driver: Driver, session: CudaSession) -> None:
+    driver.launched.clear()
+    assert session.time(3, cold=True) == [5e-3] * 3
+    launches = len(session._plan.launches)
+    assert [launched.symbol for launched in driver.launched] == ["flush", *["gemm"] * launches] * 3
+
+
+def test_a_warm_sample_is_many_runs_in_one_graph_shared_out(
+    driver: Driver, session: CudaSession
+) -> None:
+    driver.launched.clear()
+    samples = session.time(3, cold=False)
+    assert samples == pytest.approx([5e-3 / device_cuda.WARM_RUNS] * 3)
+    captured = device_cuda.WARM_RUNS * len(session._plan.launches)
+    assert [launched.symbol for launched in driver.launched] == ["gemm"] * captured
+
+
+def test_launches_of_single_groups_take_turns_on_the_streams(driver: Driver) -> None:
+    made = plan_of("m: 64, n: 64, k: 64, count: 20", launch="streams")
+    with CudaDevice().open(made, SPEC):
+        streams = [launched.stream for launched in gemms(driver)]
+    assert len(set(streams[: plan.STREAMS])) == plan.STREAMS
+    assert streams == [streams[i % plan.STREAMS] for i in range(20)]
+
+
+def test_launches_one_after_the_other_share_a_stream(driver: Driver) -> None:
+    made = plan_of("m: 64, n: 64, k: 64, count: 20", launch="serial")
+    with CudaDevice().open(made, SPEC) as session:
+        session.run()
+    assert len({launched.stream for launched in gemms(driver)}) == 1
+
+
+# What stands on both sides
+
+
+@pytest.mark.parametrize(
+    ("structure", "struct"), [(device_cuda._Groups, "Groups"), (device_cuda._Params, "Params")]
+)
+def test_parameters_are_laid_out_as_the_kernel_reads_them(structure: Any, struct: str) -> None:
+    mine = {name: getattr(structure, name).offset for name, _ in structure._fields_}
+    assert mine == offsets(struct)
+    assert list(mine) == [member.name for member in members(struct)]
+
+
+def test_parameters_fit_what_a_kernel_may_be_given() -> None:
+    assert ctypes.sizeof(device_cuda._Params) <= 32764  # CUDA 12.1 on, compute capability 7.0 on
+
+
+def test_every_kernel_is_given_arguments_of_the_sizes_it_takes(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: dict[str, list[int]] = {}
+    launch = CudaDevice.launch
+
+    def note(self: CudaDevice, *told_of: Any, **rest: Any) -> None:
+        symbol, _, _, arguments = told_of
+        told[symbol] = [ctypes.sizeof(argument) for argument in arguments]
+        launch(self, *told_of, **rest)
+
+    monkeypatch.setattr(CudaDevice, "launch", note)
+    with CudaDevice().open(plan_of(*GROUPS), SPEC) as session:
+        session.time(1, cold=True)
+    assert told == {
+        kernel: [size(kind) for kind in parameters(kernel)]
+        for kernel in ("fill", "build_maps", "flush", "gemm")
+    }
+
+
+def test_every_warpgroup_that_multiplies_has_a_flag_of_its_own() -> None:
+    consumers = max(kernel.cluster * (kernel.threads // 128 - 1) for kernel in KERNELS)
+    assert consumers <= device_cuda.FLAGS_PER_TILE
+
+
+def test_a_tensor_map_is_as_long_as_the_kernel_takes_it_for() -> None:
+    assert size("TensorMap") == device_cuda.MAP_BYTES

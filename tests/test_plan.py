@@ -1,0 +1,436 @@
+"""How a problem runs: what is refused and why, where operands lie, which launches there are."""
+
+from __future__ import annotations
+
+import io
+import re
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gemmctl import cost, cubins, dtypes, plan, problem, tables
+from gemmctl.errors import ListError
+from gemmctl.plan import ALIGNMENT, FENCE, Plan
+from gemmctl.problem import Problem
+from gemmctl.tiling import Choice, Launch, Machine
+from gemmctl.yamlfile import Mark
+from support import PROBLEMS, make_problem
+
+KERNELS = cubins.manifest().kernels
+patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # busy machines
+
+
+def plan_of(*groups: str, defaults: str = "") -> Plan:
+    (made,) = plan.make([make_problem(*groups, defaults=defaults)], KERNELS)
+    return made
+
+
+def refusals(*problems: Problem, kernels: Sequence[cubins.Kernel] = KERNELS) -> Any:
+    with pytest.raises(ListError) as caught:
+        plan.make(problems, kernels)
+    return caught.value.errors
+
+
+def pointed_at(mark: Mark) -> str:
+    """The word that a caret stands under."""
+    (word,) = re.findall(r"^\{?\w*", mark.text[mark.column - 1 :])
+    return str(word)
+
+
+# What no kernel can run
+
+
+@pytest.mark.parametrize(
+    ("group", "place", "words"),
+    [
+        ("a: bf16, b: f16, k: 8", "b", ["a is bf16 and b is f16", "bf16, f16"]),
+        ("a: f32, k: 8", "a", ["no kernel multiplies f32", "bf16, f16"]),
+        ("a_layout: col, k: 8", "a_layout", ["a_layout col", "a_layout: row"]),
+        ("b_layout: row, k: 8", "b_layout", ["b_layout row", "b_layout: col"]),
+        ("d_layout: col, k: 8", "d_layout", ["d_layout col", "d_layout: row"]),
+        ("k: 8, lda: 20", "lda", ["lda is 20", "16-byte", "multiple of 8 for bf16", "lda: 24"]),
+        ("k: 8, ldb: 17", "ldb", ["ldb is 17", "16-byte", "multiple of 8 for bf16", "ldb: 16"]),
+        ("k: 8, ldd: 71", "ldd", ["ldd is 71", "16-byte", "multiple of 8 for bf16", "ldd: 72"]),
+        ("k: 8, d: f32, ldd: 66", "ldd", ["ldd is 66", "multiple of 4 for f32", "ldd: 68"]),
+        ("k: 12", "k", ["lda is 12 (lda defaults to k)", "lda: 16"]),
+        ("k: 17, lda: 18", "lda", ["lda is 18", "nearest is lda: 24"]),  # 16 is less than k
+        ("k: 8, ldb: 549755813888", "ldb", ["2^40 bytes", "ldb: 549755813880"]),
+        ("k: 8, ldb: 549755813887", "ldb", ["16-byte", "ldb: 549755813880"]),  # above is too far
+    ],
+)
+def test_what_no_kernel_can_run_is_refused_with_place_reason_and_remedy(
+    group: str, place: str, words: list[str]
+) -> None:
+    mark, message = refusals(make_problem(f"m: 64, n: 64, {group}"))[0]
+    assert pointed_at(mark) == place
+    assert [word for word in words if word not in message] == []
+
+
+def test_an_output_type_without_a_kernel_is_refused() -> None:
+    kernels = [kernel for kernel in KERNELS if kernel.output == "bf16"]
+    ((mark, message),) = refusals(make_problem("m: 8, n: 8, k: 8, d: f16"), kernels=kernels)
+    assert (pointed_at(mark), message) == ("d", "no kernel writes f16; use one of bf16")
+
+
+def test_a_pair_of_types_without_a_kernel_is_refused_though_each_has_one() -> None:
+    pairs = [("bf16", "f32"), ("f16", "f16")]
+    kernels = [kernel for kernel in KERNELS if (kernel.operand, kernel.output) in pairs]
+    ((mark, message),) = refusals(make_problem("m: 8, n: 8, k: 8, a: f16, d: f32"), kernels=kernels)
+    assert pointed_at(mark) == "d"
+    assert "no kernel writes f32 from f16 operands" in message and message.endswith("f16")
+
+
+@patient
+@given(
+    st.integers(1, 40), st.integers(0, 40), st.sampled_from(["lda", "ldb", "ldd"]),
+    st.sampled_from(["bf16", "f16", "f32"]),
+)  # fmt: skip
+def test_the_legal_value_that_is_named_is_legal_and_none_is_nearer(
+    extent: int, extra: int, key: str, output: str
+) -> None:
+    def legal(value: int) -> bool:
+        group = {"m": 8, "n": 8, "k": 8, "d": output, "ldd" if key == "ldd" else key: value}
+        group["n" if key == "ldd" else "k"] = extent
+        others = {"lda": 40, "ldb": 40, "ldd": 40}
+        text = ", ".join(f"{k}: {v}" for k, v in {**others, **group}.items())
+        try:
+            plan.make([make_problem(text)], KERNELS)
+        except ListError as error:
+            messages.extend(message for _, message in error.errors)
+            return False
+        return True
+
+    messages: list[str] = []
+    value = extent + extra
+    if not legal(value):
+        (named,) = re.findall(rf"nearest is {key}: (\d+)$", messages[0])
+        distance = abs(int(named) - value)
+        assert legal(int(named))
+        assert not any(legal(v) for v in range(max(extent, value - distance + 1), value + distance))
+
+
+def test_everything_that_is_wrong_is_said_at_once() -> None:
+    first = make_problem("m: 64, n: 64, k: 8, lda: 65, ldd: 65, a_layout: col")
+    second = make_problem("m: 64, n: 64, k: 8", "m: 64, n: 65, k: 8")
+    places = [pointed_at(mark) for mark, _ in refusals(first, second)]
+    assert places == ["a_layout", "lda", "ldd", "n"]
+
+
+def test_a_group_that_is_there_many_times_is_refused_once() -> None:
+    assert len(refusals(make_problem("m: 64, n: 64, k: 8, lda: 9, count: 1000"))) == 1
+
+
+def test_a_mistake_in_the_defaults_is_said_once() -> None:
+    groups = ("m: 64, n: 64, k: 8", "m: 32, n: 64, k: 8")
+    assert len(refusals(make_problem(*groups, defaults="lda: 9"))) == 1
+
+
+@pytest.mark.parametrize(
+    "group",
+    ["m: 0, n: 7, k: 7", "m: 7, n: 0, k: 7", "m: 7, n: 8, k: 0, lda: 1, ldb: 1"],
+)
+def test_rows_that_nothing_reads_may_lie_anywhere(group: str) -> None:
+    plan_of(group)
+
+
+def test_rows_of_c_may_lie_anywhere() -> None:
+    plan_of("m: 7, n: 7, k: 8, ldd: 8, ldc: 7, beta: 1")
+
+
+@pytest.mark.parametrize("file", sorted(PROBLEMS.glob("*.yaml")), ids=lambda file: file.stem)
+def test_every_list_that_ships_can_be_planned(file: Any) -> None:
+    plans = plan.make(problem.load([str(file)], io.StringIO()), KERNELS)
+    assert all(made.tiles for made in plans)
+
+
+# Where operands lie
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> Plan:
+    """Groups of all kinds, with padded rows, with and without C, some of them empty."""
+
+    def group() -> str:
+        m, n, k = (draw(st.integers(0, 50)) for _ in "mnk")
+        a, c, d = (draw(st.sampled_from(types)) for types in (["bf16", "f16"], *[list(names)] * 2))
+        ld = {
+            key: 8 * (max(1, -(-extent // 8)) + draw(st.integers(0, 2)))
+            for key, extent in (("lda", k), ("ldb", k), ("ldd", n))
+        }
+        fields = {"m": m, "n": n, "k": k, "a": a, "c": c, "d": d, **ld}
+        fields |= {"ldc": max(1, n) + draw(st.integers(0, 9)), "beta": draw(st.integers(0, 1))}
+        return ", ".join(f"{key}: {value}" for key, value in fields.items())
+
+    names = dtypes.BY_NAME
+    return plan_of(*(group() for _ in range(draw(st.integers(1, 5)))))
+
+
+def spans(made: Plan, operand: str) -> list[tuple[int, int]]:
+    """First byte and end of an operand in every group: whole rows, ld elements each."""
+    starts = getattr(made.layout, operand).tolist()
+    ends = []
+    for start, group in zip(starts, made.problem.groups, strict=True):
+        rows = group.n if operand == "b" else group.m
+        size = dtypes.BY_NAME[getattr(group, operand)].size
+        ends.append(start + rows * getattr(group, f"ld{operand}") * size)
+    return list(zip(starts, ends, strict=True))
+
+
+def c_spans(made: Plan, *, read: bool) -> list[tuple[int, int]]:
+    groups = made.problem.groups
+    return [span for span, g in zip(spans(made, "c"), groups, strict=True) if (g.beta != 0) == read]
+
+
+@patient
+@given(plans())
+def test_no_two_operands_share_a_byte(made: Plan) -> None:
+    taken = [*spans(made, "a"), *spans(made, "b"), *spans(made, "d"), *c_spans(made, read=True)]
+    unread = c_spans(made, read=False)
+    if unread:
+        taken.append((unread[0][0], max(end for _, end in unread)))
+    taken = sorted(span for span in taken if span[0] < span[1])
+    assert all(end <= begin for (_, end), (begin, _) in pairwise(taken))
+
+
+@patient
+@given(plans())
+def test_every_operand_lies_in_the_arena_on_a_boundary(made: Plan) -> None:
+    for begin, end in (span for operand in "abcd" for span in spans(made, operand)):
+        assert begin % ALIGNMENT == 0
+        assert 0 <= begin <= end <= made.layout.size
+
+
+@patient
+@given(plans())
+def test_every_d_has_a_fence_before_and_behind_it(made: Plan) -> None:
+    layout, before = made.layout, made.layout.d_begin
+    for begin, end in sorted(spans(made, "d")):
+        assert begin - before >= FENCE
+        before = end
+    assert layout.d_end - before >= FENCE
+
+
+@patient
+@given(plans())
+def test_the_region_of_d_holds_nothing_else(made: Plan) -> None:
+    begin, end = made.layout.d_begin, made.layout.d_end
+    others = [*spans(made, "a"), *spans(made, "b"), *spans(made, "c")]
+    assert all(last <= begin or first >= end for first, last in others)
+    assert all(begin <= first <= last <= end for first, last in spans(made, "d"))
+
+
+@patient
+@given(plans())
+def test_groups_without_a_c_share_one_place_that_nothing_else_uses(made: Plan) -> None:
+    assert len({begin for begin, _ in c_spans(made, read=False)}) <= 1
+
+
+def test_a_thousand_groups_without_a_c_take_the_room_of_one() -> None:
+    one, many = (plan_of(f"m: 64, n: 64, k: 8, count: {count}").layout for count in (1, 1000))
+    assert many.d_begin - many.c[0] == one.d_begin - one.c[0] == 64 * 64 * 2
+
+
+def test_operands_lie_in_the_order_of_the_groups() -> None:
+    made = plan_of("m: 64, n: 32, k: 16, beta: 1", "m: 8, n: 8, k: 8, beta: 1", "m: 40, n: 8, k: 8")
+    for operand in "abd":
+        assert spans(made, operand) == sorted(spans(made, operand))
+
+
+# What there is to do
+
+
+def test_flops_are_two_for_every_product() -> None:
+    made = plan_of("m: 3, n: 8, k: 16, count: 2", "m: 5, n: 8, k: 0", "m: 0, n: 8, k: 8")
+    assert made.flops == 2 * (2 * 3 * 8 * 16)
+
+
+def test_flops_do_not_overflow() -> None:
+    some = make_problem(f"m: 2048, n: 2048, k: {2**31 - 8}, count: 520")
+    (made,) = plan.make([some], [kernel for kernel in KERNELS if kernel.name == "128x256x2"])
+    assert made.flops == 2 * 520 * 2**22 * (2**31 - 8) > 2**63
+
+
+@pytest.mark.parametrize(
+    ("group", "nbytes"),
+    [
+        ("m: 3, n: 8, k: 16", 2 * (3 * 16 + 8 * 16 + 3 * 8)),
+        ("m: 3, n: 8, k: 16, count: 5", 5 * 2 * (3 * 16 + 8 * 16 + 3 * 8)),
+        ("m: 3, n: 8, k: 16, lda: 800, ldb: 24, ldd: 80", 2 * (3 * 16 + 8 * 16 + 3 * 8)),
+        ("m: 3, n: 8, k: 16, d: f32", 2 * (3 * 16 + 8 * 16) + 4 * 3 * 8),
+        ("m: 3, n: 8, k: 16, beta: 1", 2 * (3 * 16 + 8 * 16 + 2 * 3 * 8)),
+        ("m: 3, n: 8, k: 16, beta: 1, c: f32", 2 * (3 * 16 + 8 * 16 + 3 * 8) + 4 * 3 * 8),
+        ("m: 3, n: 8, k: 16, c: f32", 2 * (3 * 16 + 8 * 16 + 3 * 8)),
+        ("m: 3, n: 8, k: 0", 2 * 3 * 8),
+        ("m: 0, n: 8, k: 16, beta: 1", 0),
+        ("m: 3, n: 0, k: 16, beta: 1", 0),
+    ],
+)
+def test_bytes_are_each_operand_once_and_c_only_where_it_is_read(group: str, nbytes: int) -> None:
+    assert plan_of(group).bytes == nbytes
+
+
+@patient
+@given(plans())
+def test_every_group_with_a_d_is_in_one_launch_of_its_types(made: Plan) -> None:
+    groups = made.problem.groups
+    launched = sorted(index for launch in made.launches for index in launch.groups.tolist())
+    assert launched == [i for i, g in enumerate(groups) if g.m and g.n]
+    for launch in made.launches:
+        types = (launch.kernel.operand, launch.kernel.output)
+        assert {(groups[i].a, groups[i].d) for i in launch.groups} == {types}
+    assert len({(x.kernel.operand, x.kernel.output) for x in made.launches}) == len(made.launches)
+
+
+def test_types_of_c_do_not_divide_a_launch() -> None:
+    made = plan_of("m: 8, n: 8, k: 8, beta: 1", "m: 8, n: 8, k: 8, beta: 1, c: f32")
+    assert len(made.launches) == 1
+
+
+def test_a_problem_of_empty_groups_has_no_launch() -> None:
+    made = plan_of("m: 0, n: 8, k: 8", "m: 8, n: 0, k: 8")
+    assert (made.launches, made.flops, made.bytes, made.tiles) == ((), 0, 0, 0)
+    assert (made.waves, made.tile_efficiency, made.kernel) == (0, 1, "none")
+
+
+def test_the_same_problem_gives_the_same_plan() -> None:
+    text = ("m: 300, n: 520, k: 4096, count: 3", "m: 17, n: 8, k: 64, a: f16")
+    first, second = plan_of(*text), plan_of(*text)
+    for one, other in zip(first.launches, second.launches, strict=True):
+        assert one.choice == other.choice
+        assert np.array_equal(one.tiles, other.tiles)
+
+
+def test_problems_are_planned_in_their_order() -> None:
+    first, second = make_problem("m: 8, n: 8, k: 8"), make_problem("m: 16, n: 8, k: 8")
+    made = plan.make([first, second], KERNELS)
+    assert [one.problem for one in made] == [first, second]
+
+
+def test_of_all_kernels_and_choices_the_one_with_the_least_cost_is_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[Choice] = []
+
+    def estimate(launch: Launch, _: Problem) -> float:
+        seen.append(launch.choice)
+        return -len(seen) if launch.choice == wanted else len(seen)
+
+    some = make_problem("m: 600, n: 600, k: 4096")
+    for wanted in (Choice("64x128", 96), Choice("128x256", 160), Choice("128x256x2", 256)):
+        with monkeypatch.context() as patch:
+            patch.setattr(cost, "estimate", estimate)
+            (made,) = plan.make([some], KERNELS)
+        assert [launch.choice for launch in made.launches] == [wanted]
+    assert {choice.kernel for choice in seen} == {kernel.name for kernel in KERNELS}
+
+
+def test_only_kernels_of_the_groups_types_are_considered() -> None:
+    made = plan_of("m: 8, n: 8, k: 8, a: f16, d: f32")
+    (launch,) = made.launches
+    assert (launch.kernel.operand, launch.kernel.output) == ("f16", "f32")
+
+
+def test_a_large_product_takes_the_widest_tile_and_is_not_split() -> None:
+    (launch,) = plan_of("m: 8192, n: 8192, k: 8192").launches
+    assert launch.choice == Choice("128x256x2", 256)
+
+
+def test_a_long_sum_over_few_tiles_is_split() -> None:
+    (launch,) = plan_of("m: 128, n: 512, k: 65536").launches
+    assert launch.choice.splits > 1
+
+
+def test_the_plan_is_for_the_gpu_that_it_is_made_for() -> None:
+    some = make_problem("m: 512, n: 512, k: 64")
+    (made,) = plan.make([some], KERNELS, Machine(7))
+    assert {launch.machine for launch in made.launches} == {Machine(7)}
+
+
+# What a table says of it
+
+
+def test_tiles_and_waves_are_those_of_all_launches() -> None:
+    made = plan_of("m: 600, n: 600, k: 64", "m: 600, n: 600, k: 64, a: f16")
+    bf16, f16 = made.launches
+    assert made.tiles == len(bf16.tiles) + len(f16.tiles)
+    assert made.waves == bf16.waves + f16.waves
+
+
+def test_tile_efficiency_is_useful_work_over_padded_work() -> None:
+    made = plan_of("m: 17, n: 65, k: 72, ldd: 72")
+    (launch,) = made.launches
+    assert made.tile_efficiency == 17 * 65 * 72 / launch.padded_macs
+    assert plan_of("m: 2048, n: 2048, k: 2048").tile_efficiency == 1
+
+
+def test_kernels_are_named_each_once() -> None:
+    made = plan_of("m: 8, n: 8, k: 8", "m: 8, n: 8, k: 8, a: f16")
+    one, other = made.launches
+    assert one.kernel.name == other.kernel.name == made.kernel
+    mixed = replace(made, launches=(one, replace(other, kernel=replace(other.kernel, name="x"))))
+    assert mixed.kernel == f"{one.kernel.name}+x"
+
+
+@pytest.mark.parametrize(
+    ("groups", "dtype"),
+    [
+        (["a: bf16"], "bf16"),
+        (["a: bf16, d: f32"], "bf16->f32"),
+        (["a: bf16, d: f32", "a: f16", "a: bf16, d: f32, beta: 1"], "bf16->f32,f16"),
+    ],
+)
+def test_the_types_are_named_each_pair_once(groups: list[str], dtype: str) -> None:
+    assert plan_of(*(f"m: 8, n: 8, k: 8, {group}" for group in groups)).dtype == dtype
+
+
+def test_the_shape_is_a_range_where_groups_differ() -> None:
+    assert plan_of("m: 16, n: 8, k: 24").shape == "16x8x24"
+    assert plan_of("m: 16, n: 8, k: 24", "m: 0, n: 8, k: 64").shape == "0..16x8x24..64"
+
+
+# Large lists
+
+
+def python_lines(function: Callable[[], object]) -> int:
+    """How many lines of Python a call runs: a loop in numpy is one of them."""
+    count = 0
+
+    def trace(_: object, event: str, __: object) -> Any:
+        nonlocal count
+        count += event == "line"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        function()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+def planned_and_tabulated(some: Problem) -> None:
+    (made,) = plan.make([some], KERNELS)
+    for launch in made.launches:
+        tables.build(launch, made, 0)
+
+
+def test_no_line_of_python_runs_for_every_tile() -> None:
+    few, many = (make_problem(f"m: {size}, n: {size}, k: 64") for size in (8192, 32768))
+    assert python_lines(lambda: planned_and_tabulated(many)) == python_lines(
+        lambda: planned_and_tabulated(few)
+    )
+
+
+def test_ten_thousand_different_groups_take_a_few_lines_of_python_each() -> None:
+    (one,) = make_problem("m: 1, n: 512, k: 64").groups
+    groups = tuple(replace(one, m=1 + i % 500) for i in range(10_000))
+    some = Problem("p", groups, one.marks[""])
+    assert python_lines(lambda: planned_and_tabulated(some)) < 200 * len(groups)

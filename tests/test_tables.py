@@ -1,0 +1,213 @@
+"""The arrays that a device reads: addresses, sizes, codes, and what the kernels take them for."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gemmctl import cubins, data, dtypes, plan, tables
+from gemmctl.data import DataSpec
+from gemmctl.plan import Plan
+from gemmctl.tables import FILL, Tables
+from sources import constant, members, size
+from support import make_problem
+
+KERNELS = cubins.manifest().kernels
+patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # busy machines
+SPEC = DataSpec("normal", 2**40 + 3)
+ADDRESS = 0x7F00_0000_0000  # where an arena may lie on a GPU
+
+# Two launches: bf16 without the empty group, and f16 into f32. Every number is there once.
+GROUPS = (
+    "m: 24, n: 40, k: 64, lda: 72, ldb: 80, ldd: 48, ldc: 41, beta: 1, c: f32",
+    "m: 0, n: 8, k: 8",
+    "m: 17, n: 16, k: 56, a: f16, d: f32, ldd: 20, beta: -1, c: bf16",
+    "m: 33, n: 96, k: 32",
+    "m: 9, n: 104, k: 0, lda: 88, ldb: 120, beta: 2, c: f16",
+)
+
+
+def plan_of(*groups: str) -> Plan:
+    (made,) = plan.make([make_problem(*groups)], KERNELS)
+    return made
+
+
+def built(made: Plan, base: int = ADDRESS) -> list[Tables]:
+    return [tables.build(launch, made, base) for launch in made.launches]
+
+
+# One launch
+
+
+def test_the_arrays_have_one_entry_for_each_group_of_the_launch_in_its_order() -> None:
+    bf16, f16 = built(plan_of(*GROUPS))
+    assert bf16.m.tolist() == [24, 33, 9]
+    assert bf16.n.tolist() == [40, 96, 104]
+    assert bf16.k.tolist() == [64, 32, 0]
+    assert [*f16.m.tolist(), *f16.n.tolist(), *f16.k.tolist()] == [17, 16, 56]
+
+
+def test_leading_dimensions_are_in_elements() -> None:
+    bf16, f16 = built(plan_of(*GROUPS))
+    assert bf16.ld_a.tolist() == [72, 32, 88]
+    assert bf16.ld_b.tolist() == [80, 32, 120]
+    assert bf16.ld_c.tolist() == [41, 96, 104]
+    assert bf16.ld_d.tolist() == [48, 96, 104]
+    assert f16.ld_d.tolist() == [20]
+
+
+@pytest.mark.parametrize("operand", "abcd")
+def test_an_address_is_where_the_arena_lies_and_the_operand_in_it(operand: str) -> None:
+    made = plan_of(*GROUPS)
+    bf16, f16 = (getattr(table, f"ptr_{operand}") for table in built(made))
+    offsets = getattr(made.layout, operand)
+    assert bf16.tolist() == [ADDRESS + offsets[0], ADDRESS + offsets[3], ADDRESS + offsets[4]]
+    assert f16.tolist() == [ADDRESS + offsets[2]]
+
+
+def test_addresses_in_the_upper_half_do_not_overflow() -> None:
+    made = plan_of(*GROUPS)
+    base = 2**64 - 2**20
+    assert built(made, base)[0].ptr_d[0] == base + int(made.layout.d[0])
+
+
+def test_the_type_of_c_may_differ_from_group_to_group() -> None:
+    bf16, f16 = built(plan_of(*GROUPS))
+    names = {dtype.code: name for name, dtype in dtypes.BY_NAME.items()}
+    assert [names[code] for code in bf16.type_c.tolist()] == ["f32", "bf16", "f16"]
+    assert [names[code] for code in f16.type_c.tolist()] == ["bf16"]
+
+
+def test_tiles_and_their_rows_are_those_of_the_launch() -> None:
+    made = plan_of(*GROUPS)
+    for launch, table in zip(made.launches, built(made), strict=True):
+        assert table.width.tolist() == launch.widths.tolist()
+        assert np.array_equal(table.tiles, launch.tiles)
+
+
+def test_every_array_can_be_copied_as_it_lies() -> None:
+    for table in built(plan_of(*GROUPS)):
+        assert all(getattr(table, field.name).flags.c_contiguous for field in fields(Tables))
+
+
+def test_launched_one_by_one_every_group_has_the_same_entries() -> None:
+    some = make_problem(*GROUPS)
+    (together,), (alone,) = (
+        plan.make([some], KERNELS, launch=how) for how in ("grouped", "serial")
+    )
+    names = [x.name for x in fields(Tables) if x.name not in ("tiles", "width")]
+    for name in names:
+        entries = [np.concatenate([getattr(t, name) for t in built(p)]) for p in (together, alone)]
+        assert np.array_equal(*entries), name
+
+
+# What is generated
+
+
+def records(made: Plan, base: int = ADDRESS, spec: DataSpec = SPEC) -> list[dict[str, int]]:
+    filled = tables.fills(made, base, spec)
+    return [dict(zip(filled.dtype.names, record.tolist(), strict=True)) for record in filled]
+
+
+def offsets(made: Plan) -> list[int]:
+    return [record["ptr"] - ADDRESS for record in records(made)]
+
+
+def test_every_operand_with_elements_is_generated_and_no_d() -> None:
+    made = plan_of("m: 24, n: 40, k: 64, beta: 1", "m: 8, n: 8, k: 8, beta: 1")
+    at = made.layout
+    assert offsets(made) == [*at.a.tolist(), *at.b.tolist(), *at.c.tolist()]
+
+
+def test_c_is_not_generated_where_beta_is_0() -> None:
+    made = plan_of("m: 24, n: 40, k: 64", "m: 8, n: 8, k: 8, beta: 1")
+    at = made.layout
+    assert offsets(made) == [*at.a.tolist(), *at.b.tolist(), at.c[1]]
+
+
+def test_without_k_only_c_is_generated() -> None:
+    made = plan_of("m: 24, n: 40, k: 0, beta: 1")
+    assert offsets(made) == [made.layout.c[0]]
+
+
+@pytest.mark.parametrize("group", ["m: 0, n: 8, k: 8, beta: 1", "m: 8, n: 0, k: 8, beta: 1"])
+def test_nothing_is_generated_for_an_empty_group(group: str) -> None:
+    assert records(plan_of(group)) == []
+
+
+def test_a_group_of_one_element_is_generated() -> None:
+    assert len(records(plan_of("m: 1, n: 1, k: 1, lda: 8, ldb: 8, ldd: 8, beta: 1"))) == 3
+
+
+def test_a_record_has_the_shape_as_it_is_stored_and_the_type() -> None:
+    a, b, c = records(plan_of(GROUPS[0]))
+    shape = ("rows", "cols", "ld", "type")
+    assert [a[key] for key in shape] == [24, 64, 72, dtypes.BF16.code]
+    assert [b[key] for key in shape] == [40, 64, 80, dtypes.BF16.code]
+    assert [c[key] for key in shape] == [24, 40, 41, dtypes.F32.code]
+
+
+@pytest.mark.parametrize("operand", [0, 1, 2])
+def test_every_operand_has_the_key_of_the_seed_and_of_its_place_in_the_problem(
+    operand: int,
+) -> None:
+    made = plan_of(*(f"m: 8, n: 8, k: 8, beta: 1, a: {a}" for a in ("bf16", "f16", "bf16")))
+    found = [record["key"] for record in records(made)[3 * operand : 3 * operand + 3]]
+    assert found == data.keys(SPEC.seed, operand, np.arange(3)).tolist()
+
+
+def test_no_two_operands_of_a_long_list_have_the_same_key() -> None:
+    keys = tables.fills(plan_of("m: 8, n: 8, k: 8, beta: 1, count: 10000"), 0, SPEC)["key"]
+    # Three permutations of 32 bits: equal groups never share one, operands rarely.
+    assert all(len(set(keys[i : i + 10000].tolist())) == 10000 for i in (0, 10000, 20000))
+    assert len(set(keys.tolist())) > 30000 - 10
+
+
+def test_what_is_generated_is_what_the_launches_read() -> None:
+    made = plan_of(*GROUPS)
+    read = {int(ptr) for table in built(made) for ptr in (*table.ptr_a, *table.ptr_b, *table.ptr_c)}
+    assert {record["ptr"] for record in records(made)} <= read
+
+
+@patient
+@given(st.lists(st.tuples(*[st.integers(0, 60)] * 3), min_size=1, max_size=5), st.integers(0, 1))
+def test_no_record_reaches_out_of_the_arena_or_into_another_or_into_d(
+    shapes: list[tuple[int, int, int]], beta: int
+) -> None:
+    made = plan_of(
+        *(f"m: {m}, n: {n}, k: {k}, lda: 64, ldb: 72, ldd: 64, beta: {beta}" for m, n, k in shapes)
+    )
+    end = 0
+    for record in sorted(records(made, 0), key=lambda record: record["ptr"]):
+        assert record["ptr"] >= end
+        end = record["ptr"] + 2 * ((record["rows"] - 1) * record["ld"] + record["cols"])
+    assert end <= made.layout.d_begin
+
+
+# What stands on both sides
+
+
+def test_the_arrays_are_in_the_order_and_of_the_types_that_the_kernel_reads() -> None:
+    (table, *_) = built(plan_of(*GROUPS))
+    mine = [
+        (f"const {getattr(table, field.name).dtype}_t*", field.name)
+        for field in fields(Tables)
+        if field.name != "tiles"
+    ]
+    assert mine == [(member.type, member.name) for member in members("Groups")]
+
+
+def test_a_record_to_generate_is_laid_out_as_the_kernel_reads_it() -> None:
+    kinds = {"uint64_t": np.uint64, "uint32_t": np.uint32}
+    declared = members("Fill")
+    assert np.dtype([(member.name, kinds[member.type]) for member in declared]) == FILL
+    assert FILL.itemsize == size("Fill")
+
+
+@pytest.mark.parametrize("dtype", dtypes.BY_NAME.values(), ids=lambda dtype: dtype.name)
+def test_the_kernel_calls_every_type_by_the_same_code(dtype: dtypes.DType) -> None:
+    assert constant(f"TYPE_{dtype.name.upper()}") == dtype.code

@@ -1,0 +1,436 @@
+"""The tile list: every element of every D once, whatever the shapes, the kernel and the cut."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from gemmctl import cubins
+from gemmctl.cubins import Kernel
+from gemmctl.problem import Problem
+from gemmctl.tiling import (
+    H200,
+    K_TILE,
+    MIN_SPLIT_K_TILES,
+    PANEL,
+    REDUCED_ROWS,
+    TILE,
+    WIDTH_STEP,
+    Choice,
+    Launch,
+    Machine,
+    choices,
+    cut,
+)
+from sources import constant, members, size, text
+from support import make_problem
+
+KERNELS = cubins.manifest().kernels
+patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # busy machines
+
+Cut = tuple[Problem, Launch]
+
+
+def kernel(name: str, output: str = "bf16") -> Kernel:
+    return next(k for k in KERNELS if (k.name, k.operand, k.output) == (name, "bf16", output))
+
+
+def launch_of(some: Problem, with_kernel: Kernel, width: int = 0, splits: int = 1) -> Launch:
+    """All groups cut for one kernel; without a width, its own."""
+    choice = Choice(with_kernel.name, width or with_kernel.max_width, splits)
+    return cut(some, np.arange(len(some.groups)), with_kernel, choice, H200)
+
+
+def drawn_problem(draw: st.DrawFn, k: st.SearchStrategy[int]) -> Problem:
+    extent = st.one_of(st.integers(1, 40), st.integers(1, 600))
+    scalars = st.sampled_from(["", ", alpha: 0.5", ", beta: 2", ", alpha: 0"])
+    return make_problem(
+        *(
+            f"m: {draw(extent)}, n: {draw(extent)}, k: {draw(k)}{draw(scalars)}"
+            for _ in range(draw(st.integers(1, 4)))
+        )
+    )
+
+
+def drawn_choice(draw: st.DrawFn, of: Kernel, least_splits: int = 1) -> Choice:
+    width = WIDTH_STEP * draw(st.integers(1, of.max_width // WIDTH_STEP))
+    return Choice(of.name, width, draw(st.integers(least_splits, 9)))
+
+
+@st.composite
+def cuts(draw: st.DrawFn) -> Cut:
+    """Some groups of a problem in any order, cut for any kernel in any way."""
+    some = drawn_problem(draw, st.integers(0, 3000))
+    order = draw(st.permutations(range(len(some.groups))))
+    groups = np.array(order[: draw(st.integers(1, len(order)))])
+    of = draw(st.sampled_from(KERNELS))
+    return some, cut(some, groups, of, drawn_choice(draw, of), H200)
+
+
+@st.composite
+def split_cuts(draw: st.DrawFn) -> Cut:
+    """Cuts in which the sum over K of one tile at least is split."""
+    some = drawn_problem(draw, st.one_of(st.integers(1024, 6000), st.integers(0, 6000)))
+    of = draw(st.sampled_from(KERNELS))
+    launch = cut(some, np.arange(len(some.groups)), of, drawn_choice(draw, of, 2), H200)
+    assume(launch.slots)
+    return some, launch
+
+
+def parts(launch: Launch) -> npt.NDArray[np.void]:
+    return launch.tiles[(launch.tiles["splits"] > 0) & (launch.tiles["k_tiles"] > 0)]
+
+
+def sums(launch: Launch) -> npt.NDArray[np.void]:
+    """The entries that add up parts."""
+    return launch.tiles[(launch.tiles["splits"] > 0) & (launch.tiles["k_tiles"] == 0)]
+
+
+def stores(launch: Launch) -> npt.NDArray[np.void]:
+    """The entries that write to D."""
+    return launch.tiles[(launch.tiles["splits"] == 0) | (launch.tiles["k_tiles"] == 0)]
+
+
+def by_flag(launch: Launch) -> list[tuple[Any, Any]]:
+    """The parts and the sums of every split tile."""
+    added, adding = parts(launch), sums(launch)
+    flags = np.unique(added["flag"])
+    return [(added[added["flag"] == f], adding[adding["flag"] == f]) for f in flags]
+
+
+# Every D
+
+
+@patient
+@given(cuts())
+def test_every_element_of_every_d_lies_in_exactly_one_tile(drawn: Cut) -> None:
+    some, launch = drawn
+    of = [some.groups[index] for index in launch.groups]
+    written = [np.zeros((group.m, group.n), int) for group in of]
+    for tile in stores(launch):
+        m0, n0, width = (int(tile[name]) for name in ("m0", "n0", "width"))
+        inside = written[tile["group"]][m0 : m0 + width, n0 : n0 + launch.kernel.columns_per_tile]
+        assert inside.size, "a tile outside of D"
+        inside += 1
+    assert all((times == 1).all() for times in written)
+
+
+@given(cuts())
+def test_an_entry_has_the_scalars_of_its_group(drawn: Cut) -> None:
+    some, launch = drawn
+    of = launch.groups[launch.tiles["group"]]
+    assert np.array_equal(launch.tiles["alpha"], some.columns.alpha[of].astype(np.float32))
+    assert np.array_equal(launch.tiles["beta"], some.columns.beta[of].astype(np.float32))
+
+
+@given(cuts())
+def test_what_is_not_split_sums_all_of_k(drawn: Cut) -> None:
+    some, launch = drawn
+    whole = launch.tiles[launch.tiles["splits"] == 0]
+    k = some.columns.k[launch.groups[whole["group"]]]
+    assert not whole["k0"].any()
+    assert np.array_equal(whole["k_tiles"], -(-k // K_TILE))
+
+
+@pytest.mark.parametrize(
+    ("changes", "output", "plain"),
+    [
+        ("n: 64", "bf16", 1),
+        ("n: 64, alpha: 2", "bf16", 0),
+        ("n: 64, beta: 1", "bf16", 0),
+        ("n: 60, ldd: 64", "bf16", 0),
+        ("n: 64, ldd: 68", "bf16", 0),
+        ("n: 60, ldd: 68", "f32", 1),
+        ("n: 62, ldd: 68", "f32", 0),
+        ("n: 60, ldd: 70", "f32", 0),
+    ],
+)
+def test_plain_is_what_needs_no_scalars_and_whose_rows_are_whole_16_byte_words(
+    changes: str, output: str, plain: int
+) -> None:
+    launch = launch_of(make_problem(f"m: 64, k: 64, {changes}"), kernel("64x128", output))
+    assert launch.tiles["plain"].tolist() == [plain]
+
+
+@given(cuts())
+def test_tiles_are_as_few_as_their_width_allows_and_no_wider_than_that_takes(drawn: Cut) -> None:
+    some, launch = drawn
+    m = some.columns.m[launch.groups]
+    high = -(-m // launch.choice.width)  # tiles on top of each other
+    assert (launch.widths <= launch.choice.width).all()
+    assert (launch.widths % WIDTH_STEP == 0).all()
+    assert (-(-m // launch.widths) <= high).all()
+    assert ((launch.widths - WIDTH_STEP) * high < m).all()
+
+
+# Split sums
+
+
+@patient
+@given(split_cuts())
+def test_the_parts_of_a_tile_partition_k(drawn: Cut) -> None:
+    some, launch = drawn
+    for added, _ in by_flag(launch):
+        (group,) = set(launch.groups[added["group"]].tolist())
+        ends = added["k0"] + added["k_tiles"]
+        assert added["k0"].tolist() == [0, *ends[:-1].tolist()]
+        assert ends[-1] == -(-some.groups[group].k // K_TILE)
+        assert set(added["splits"].tolist()) == {len(added)} == {launch.choice.splits}
+
+
+@patient
+@given(split_cuts())
+def test_no_part_is_shorter_than_it_is_worth(drawn: Cut) -> None:
+    _, launch = drawn
+    assert parts(launch)["k_tiles"].min() >= MIN_SPLIT_K_TILES
+
+
+@patient
+@given(split_cuts())
+def test_all_parts_of_a_tile_cover_the_same_rows_and_columns(drawn: Cut) -> None:
+    _, launch = drawn
+    for added, _ in by_flag(launch):
+        assert len({tile.item() for tile in added[["group", "m0", "n0", "width"]]}) == 1
+
+
+@patient
+@given(split_cuts())
+def test_the_readers_of_a_tile_partition_its_rows(drawn: Cut) -> None:
+    some, launch = drawn
+    for added, adding in by_flag(launch):
+        tile = added[0]
+        rows = min(int(tile["width"]), some.groups[launch.groups[tile["group"]]].m - tile["m0"])
+        assert adding["row"].tolist() == list(range(0, rows, REDUCED_ROWS))
+        assert np.array_equal(adding["m0"], tile["m0"] + adding["row"])
+        assert set(adding["width"].tolist()) == {REDUCED_ROWS}
+        for name in ("group", "n0", "splits"):
+            assert set(adding[name].tolist()) == {tile[name]}
+
+
+@patient
+@given(split_cuts())
+def test_parts_and_readers_agree_on_how_many_readers_there_are(drawn: Cut) -> None:
+    _, launch = drawn
+    for added, adding in by_flag(launch):
+        assert {*added["readers"].tolist(), *adding["readers"].tolist()} == {len(adding)}
+
+
+@patient
+@given(split_cuts())
+def test_what_adds_up_parts_comes_after_everything_that_multiplies(drawn: Cut) -> None:
+    _, launch = drawn
+    adds_up = (launch.tiles["splits"] > 0) & (launch.tiles["k_tiles"] == 0)
+    assert adds_up[-adds_up.sum() :].all()
+
+
+@patient
+@given(split_cuts())
+def test_no_two_parts_share_a_slot_and_all_slots_are_counted(drawn: Cut) -> None:
+    _, launch = drawn
+    assert sorted(parts(launch)["slot"].tolist()) == list(range(launch.slots))
+
+
+@patient
+@given(split_cuts())
+def test_a_reader_finds_the_parts_in_the_order_of_k(drawn: Cut) -> None:
+    _, launch = drawn
+    for added, adding in by_flag(launch):
+        (first,) = set(adding["slot"].tolist())
+        assert added["slot"].tolist() == list(range(first, first + launch.choice.splits))
+
+
+@patient
+@given(split_cuts())
+def test_every_split_tile_has_a_flag_of_its_own_and_all_flags_are_counted(drawn: Cut) -> None:
+    _, launch = drawn
+    places = {tile.item() for tile in parts(launch)[["group", "m0", "n0"]]}
+    flags = set(parts(launch)["flag"].tolist())
+    assert flags == set(range(len(places))) == set(range(launch.flags))
+
+
+@patient
+@given(split_cuts())
+def test_the_workspace_has_room_for_a_tile_of_sums_in_every_slot(drawn: Cut) -> None:
+    _, launch = drawn
+    tile_bytes = launch.kernel.rows * launch.kernel.cluster * launch.kernel.max_width * 4
+    assert launch.workspace_bytes == launch.slots * tile_bytes
+
+
+def test_tiles_with_too_little_k_stay_whole_beside_split_ones() -> None:
+    long, short = 4 * MIN_SPLIT_K_TILES * K_TILE, (4 * MIN_SPLIT_K_TILES - 1) * K_TILE
+    some = make_problem(f"m: 64, n: 64, k: {long}", f"m: 64, n: 64, k: {short}")
+    launch = launch_of(some, kernel("64x128"), splits=4)
+    assert launch.tiles[["group", "splits"]].tolist() == [(0, 4)] * 4 + [(1, 0)] + [(0, 4)] * 4
+
+
+def test_a_launch_without_split_tiles_needs_no_workspace_and_no_flags() -> None:
+    launch = launch_of(make_problem("m: 64, n: 64, k: 64"), kernel("64x128"), splits=4)
+    assert (launch.slots, launch.flags, launch.workspace_bytes) == (0, 0, 0)
+
+
+# The order
+
+
+def test_tiles_go_in_panels_of_rows_each_panel_along_all_of_b() -> None:
+    high, wide, of = PANEL + 3, 4, kernel("128x256")
+    some = make_problem(f"m: {256 * high}, n: {of.columns_per_tile * wide}, k: 64")
+    tiles = launch_of(some, of).tiles
+    places = [(int(t["m0"]) // 256, int(t["n0"]) // of.columns_per_tile) for t in tiles]
+    panels = [range(PANEL), range(PANEL, high)]
+    assert places == [(i, j) for panel in panels for j in range(wide) for i in panel]
+
+
+def test_long_sums_come_first() -> None:
+    some = make_problem("m: 64, n: 64, k: 64", "m: 64, n: 64, k: 8192", "m: 64, n: 64, k: 4096")
+    assert launch_of(some, kernel("64x128")).tiles["group"].tolist() == [1, 2, 0]
+
+
+def test_short_sums_stay_in_the_order_of_the_list() -> None:
+    some = make_problem("m: 64, n: 64, k: 64", "m: 64, n: 64, k: 256", "m: 64, n: 64, k: 128")
+    assert launch_of(some, kernel("64x128")).tiles["group"].tolist() == [0, 1, 2]
+
+
+def test_tiles_of_few_rows_are_spread_evenly_among_those_of_many() -> None:
+    few, many = "m: 64, n: 512, k: 64", "m: 1024, n: 512, k: 64"
+    tiles = launch_of(make_problem(few, many), kernel("128x256")).tiles
+    small = np.cumsum(tiles["group"] == 0)
+    expected = np.arange(1, len(tiles) + 1) * (small[-1] / len(tiles))
+    assert 0 < small[-1] < len(tiles)
+    assert np.abs(small - expected).max() <= 1
+
+
+@given(cuts())
+def test_the_tiles_of_a_group_keep_their_order(drawn: Cut) -> None:
+    some, launch = drawn
+    for entry, group in enumerate(launch.groups):
+        alone = cut(some, np.array([group]), launch.kernel, launch.choice, launch.machine)
+        places = [
+            stores(part)[stores(part)["group"] == g][["m0", "n0"]].tolist()
+            for part, g in ((launch, entry), (alone, 0))
+        ]
+        assert places[0] == places[1]
+
+
+# What is worth considering
+
+
+def considered(some: Problem, of: Kernel, machine: Machine = H200) -> list[Choice]:
+    return choices(some, np.arange(len(some.groups)), of, machine)
+
+
+@pytest.mark.parametrize("name", ["128x256x2", "128x256", "64x128"])
+def test_widths_from_the_kernels_own_down_to_half_of_it_are_considered(name: str) -> None:
+    of = kernel(name)
+    widths = [choice.width for choice in considered(make_problem("m: 600, n: 600, k: 64"), of)]
+    assert widths == list(range(of.max_width, of.max_width // 2 - 1, -32))
+
+
+def test_k_is_split_where_whole_tiles_leave_the_gpu_idle() -> None:
+    some = make_problem("m: 256, n: 512, k: 65536")
+    split = [choice for choice in considered(some, kernel("128x256x2")) if choice.splits > 1]
+    assert split
+
+
+def test_k_is_split_into_no_more_parts_than_stay_long_enough() -> None:
+    some = make_problem(f"m: 64, n: 64, k: {5 * MIN_SPLIT_K_TILES * K_TILE}")
+    assert {choice.splits for choice in considered(some, kernel("128x256x2"))} == {1, 5}
+
+
+def test_k_is_not_split_where_whole_tiles_fill_the_gpu() -> None:
+    some = make_problem("m: 4096, n: 4096, k: 65536")
+    assert {choice.splits for choice in considered(some, kernel("128x256x2"))} == {1}
+
+
+def test_k_is_not_split_where_it_is_short() -> None:
+    some = make_problem(f"m: 64, n: 64, k: {(2 * MIN_SPLIT_K_TILES - 1) * K_TILE}")
+    assert {choice.splits for choice in considered(some, kernel("64x128"))} == {1}
+
+
+@patient
+@given(st.data())
+def test_split_or_not_all_that_multiplies_fits_on_the_gpu_at_once(data: st.DataObject) -> None:
+    some = drawn_problem(data.draw, st.integers(0, 20000))
+    of, machine = data.draw(st.sampled_from(KERNELS)), Machine(data.draw(st.integers(2, 132)))
+    for choice in considered(some, of, machine):
+        launch = cut(some, np.arange(len(some.groups)), of, choice, machine)
+        if choice.splits > 1:
+            assert launch.waves <= 1
+            assert launch.slots, "a split that splits nothing"
+
+
+@pytest.mark.parametrize(
+    ("choice", "written"),
+    [(Choice("64x128", 96), "64x128 w96"), (Choice("128x256x2", 256, 4), "128x256x2 w256 k/4")],
+)
+def test_a_choice_is_written_in_one_word_for_each_decision(choice: Choice, written: str) -> None:
+    assert str(choice) == written
+
+
+# What a launch says of itself
+
+
+@pytest.mark.parametrize(("name", "room"), [("128x256x2", 66), ("128x256", 132), ("64x128", 264)])
+def test_an_h200_has_room_for_so_many_clusters(name: str, room: int) -> None:
+    assert launch_of(make_problem("m: 1, n: 1, k: 1"), kernel(name)).room == room
+
+
+def test_a_launch_starts_as_many_clusters_as_have_something_to_do() -> None:
+    few = launch_of(make_problem("m: 256, n: 1280, k: 64"), kernel("128x256"))
+    many = launch_of(make_problem("m: 256, n: 128000, k: 64"), kernel("128x256"))
+    assert (few.clusters, many.clusters) == (10, 132)
+
+
+def test_waves_are_tiles_over_the_clusters_that_fit() -> None:
+    launch = launch_of(make_problem("m: 256, n: 25344, k: 64"), kernel("128x256"))
+    assert launch.waves == 198 / 132
+
+
+def test_waves_count_parts_and_not_what_adds_them_up() -> None:
+    launch = launch_of(make_problem("m: 256, n: 1280, k: 8192"), kernel("128x256"), splits=4)
+    assert launch.waves == 40 / 132
+
+
+def test_padded_work_is_that_of_whole_tiles_and_whole_slices_of_k() -> None:
+    launch = launch_of(make_problem("m: 17, n: 65, k: 65"), kernel("64x128"))
+    assert launch.padded_macs == 32 * 128 * 128
+
+
+def test_splitting_k_multiplies_no_more() -> None:
+    some, of = make_problem("m: 300, n: 300, k: 4100"), kernel("128x256x2")
+    assert launch_of(some, of, splits=7).padded_macs == launch_of(some, of).padded_macs
+
+
+def test_a_smaller_gpu_has_less_room() -> None:
+    launch = launch_of(make_problem("m: 256, n: 128000, k: 64"), kernel("128x256"))
+    assert replace(launch, machine=Machine(78)).clusters == 78
+
+
+# What stands on both sides
+
+
+def test_an_entry_is_laid_out_as_the_kernel_reads_it() -> None:
+    kinds = {"uint32_t": np.uint32, "float": np.float32}
+    declared = [
+        (member.name, kinds[member.type], *([member.length] if member.length > 1 else []))
+        for member in members("Tile")
+    ]
+    assert np.dtype(declared) == TILE
+    assert TILE.itemsize == size("Tile")
+
+
+def test_the_kernel_and_the_tile_list_agree_on_their_constants() -> None:
+    assert constant("K_TILE") == K_TILE
+    assert constant("REDUCED_ROWS") == REDUCED_ROWS
+
+
+def test_the_kernel_has_a_main_loop_for_every_width() -> None:
+    widths = [int(width) for width in re.findall(r"\bWIDTH\((\d+)\)", text("gemm.cuh"))]
+    widest = max(kernel.max_width for kernel in KERNELS)
+    assert widths == list(range(WIDTH_STEP, widest + 1, WIDTH_STEP))

@@ -1,0 +1,473 @@
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gemmctl import bench, cubins, plan, tiling, tune
+from gemmctl.data import DataSpec
+from gemmctl.device.base import Facts
+from gemmctl.device.cpu import CpuDevice
+from gemmctl.plan import Plan
+from gemmctl.tiling import Choice
+from gemmctl.tune import Settings, candidates, measure
+from gemmctl.tune_cache import TuneCache
+from support import TWO_PROBLEMS, Command, make_plans
+
+KERNELS = cubins.manifest().kernels
+NAMES = list(dict.fromkeys(kernel.name for kernel in KERNELS))
+SQUARE = "{gemmctl: 1, problems: [{name: p, groups: [{m: 512, n: 512, k: 512}]}]}"
+MIXED = """\
+gemmctl: 1
+problems:
+  - name: p
+    groups: [{m: 2049, n: 8, k: 16}, {m: 300, n: 264, k: 512, d: f32}]
+"""
+FOREVER = Settings(max_time_s=1e9)
+
+
+def planned(text: str) -> Plan:
+    (made,) = make_plans(text)
+    return made
+
+
+# Candidates
+
+
+def test_every_choice_of_every_kernel_that_fits_is_a_candidate() -> None:
+    made = planned(SQUARE)
+    (launch,) = made.launches
+    worth = {
+        choice
+        for kernel in KERNELS
+        if (kernel.operand, kernel.output) == ("bf16", "bf16")
+        for choice in tiling.choices(made.problem, launch.groups, kernel, tiling.H200)
+    }
+    work = {tune._work(candidate) for candidate in candidates(made, KERNELS)}
+    assert {choice.kernel for choice in worth} == set(NAMES)
+    for choice in worth:
+        (same,) = plan.make([made.problem], KERNELS, chosen={"p": [choice]})
+        assert tune._work(same) in work
+
+
+def test_choices_that_come_to_the_same_are_one_candidate() -> None:
+    made = planned("{gemmctl: 1, problems: [{name: p, groups: [{m: 16, n: 128, k: 64}]}]}")
+    found = [candidate.kernel for candidate in candidates(made, KERNELS)]
+    assert sorted(found) == sorted(NAMES)
+
+
+def test_the_most_promising_candidate_comes_first_and_is_what_the_plan_chose() -> None:
+    made = planned(SQUARE)
+    found = candidates(made, KERNELS)
+    estimates = [candidate.estimate_s for candidate in found]
+    assert estimates == sorted(estimates)
+    assert found[0].estimate_s == made.estimate_s
+    assert any(candidate is made for candidate in found)
+
+
+def test_a_choice_holds_for_all_launches_but_the_plans_own_is_a_candidate_too() -> None:
+    mixed = planned(MIXED)
+    narrow, wide = (Choice(NAMES[0], width) for width in (128, 256))
+    (made,) = plan.make([mixed.problem], KERNELS, chosen={"p": [narrow, wide]})
+    own, *others = sorted(candidates(made, KERNELS), key=lambda found: len(set(found.choices)) < 2)
+    assert own.choices == (narrow, wide)
+    assert others
+    assert all(len(set(other.choices)) == 1 for other in others)
+
+
+def test_a_choice_that_one_of_the_launches_cannot_take_is_no_candidate() -> None:
+    made = planned(MIXED)
+    few = [kernel for kernel in KERNELS if kernel.name == NAMES[1] or kernel.output == "bf16"]
+    (made,) = plan.make([made.problem], few)
+    kernels = {choice.kernel for other in candidates(made, few)[1:] for choice in other.choices}
+    assert kernels == {NAMES[1]}
+
+
+def test_a_problem_without_work_has_one_candidate() -> None:
+    made = planned("{gemmctl: 1, problems: [{name: p, groups: [{m: 0, n: 8, k: 8}]}]}")
+    (only,) = candidates(made, KERNELS)
+    assert only is made
+
+
+def test_a_plan_is_cut_as_it_was_chosen() -> None:
+    mixed = planned(MIXED)
+    wanted = (Choice(NAMES[1], 128), Choice(NAMES[0], 192, 2))
+    (made,) = plan.make([mixed.problem], KERNELS, chosen={"p": wanted})
+    assert made.choices == wanted
+    assert made.tuned
+    assert [launch.kernel.name for launch in made.launches] == NAMES[1::-1]
+    assert not mixed.tuned
+
+
+# Measuring, by a clock that only passes when something sleeps or runs
+
+
+@dataclass
+class Clock:
+    now: float = 0.0
+    slept: list[float] = field(default_factory=list)
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.now += seconds
+
+
+@dataclass
+class FakeDevice:
+    """Runs take ``wall_s`` of the clock, and as long as ``seconds`` says by their samples."""
+
+    clock: Clock
+    seconds: Callable[[Plan], float]
+    facts: Facts = field(default_factory=lambda: Facts("cpu", "a cpu", 1 << 30))
+    wall_s: float = 0.0049
+    bursts: list[tuple[str, int, bool]] = field(default_factory=list)
+
+    @contextmanager
+    def open(self, made: Plan, data: DataSpec) -> Iterator[Any]:
+        device = self
+
+        class Session:
+            def time(self, count: int, *, cold: bool) -> list[float]:
+                device.bursts.append((str(made.choices[0]), count, cold))
+                device.clock.now += count * device.wall_s
+                return [device.seconds(made)] * count
+
+        yield Session()
+
+    def telemetry(self) -> None:
+        return None
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(tune, "monotonic", clock.monotonic)
+    monkeypatch.setattr(tune, "sleep", clock.sleep)
+    return clock
+
+
+def against_the_estimate(made: Plan) -> float:
+    """As wrong as a cost model can be: what promises most is slowest."""
+    return 1 / made.estimate_s
+
+
+def test_the_fastest_wins_whatever_the_cost_model_says(clock: Clock) -> None:
+    made = planned(SQUARE)
+    ranking = measure(made, FakeDevice(clock, against_the_estimate), KERNELS, FOREVER)
+    slowest = max(candidates(made, KERNELS), key=lambda found: found.estimate_s)
+    assert ranking.best.median_s == 1 / slowest.estimate_s
+
+
+def test_every_candidate_is_measured(clock: Clock) -> None:
+    made = planned(SQUARE)
+    ranking = measure(made, FakeDevice(clock, against_the_estimate), KERNELS, FOREVER)
+    assert len(ranking.trials) == len(candidates(made, KERNELS))
+    assert ranking.untried == 0
+
+
+def test_the_better_half_is_measured_longer_again_and_again(clock: Clock) -> None:
+    device = FakeDevice(clock, against_the_estimate)
+    trials = measure(planned(SQUARE), device, KERNELS, FOREVER).trials
+    stayed = [sum(trial.rounds >= number for trial in trials) for number in (1, 2, 3, 4)]
+    assert len(trials) > 4
+    assert stayed == [len(trials), -(-len(trials) // 2), -(-len(trials) // 4), 2]
+    samples = [len(trial.samples) for trial in trials]
+    assert samples == sorted(samples, reverse=True)
+    assert samples[0] > 4 * samples[-1]
+
+
+def test_trials_are_ranked_by_their_medians_within_a_round(clock: Clock) -> None:
+    device = FakeDevice(clock, against_the_estimate)
+    trials = measure(planned(SQUARE), device, KERNELS, FOREVER).trials
+    keys = [(-trial.rounds, trial.median_s) for trial in trials]
+    assert keys == sorted(keys)
+
+
+def test_candidates_take_turns_within_a_round(clock: Clock) -> None:
+    device = FakeDevice(clock, against_the_estimate)
+    trials = measure(planned(SQUARE), device, KERNELS, FOREVER).trials
+    taken = [name for name, count, _ in device.bursts if count > 1]  # less the warm-up runs
+    last = taken[-2 * trials[0].rounds :]
+    assert {last[0], last[1]} == {str(trial.plan.choices[0]) for trial in trials[:2]}
+    assert last == last[:2] * trials[0].rounds
+
+
+def test_every_run_is_cold(clock: Clock) -> None:
+    device = FakeDevice(clock, against_the_estimate)
+    measure(planned(SQUARE), device, KERNELS, FOREVER)
+    assert {cold for _, _, cold in device.bursts} == {True}
+
+
+@pytest.mark.parametrize(("wall_s", "samples"), [(1e-5, tune.BURST), (0.0049, 10), (9.0, 1)])
+def test_a_burst_is_about_fifty_milliseconds_of_runs(
+    wall_s: float, samples: int, clock: Clock
+) -> None:
+    device = FakeDevice(clock, against_the_estimate, wall_s=wall_s)
+    trials = measure(planned(SQUARE), device, KERNELS, FOREVER).trials
+    assert len(trials[-1].samples) == samples
+
+
+def test_a_gpu_rests_before_every_burst_and_a_cpu_does_not(clock: Clock) -> None:
+    gpu = Facts("cuda", "a gpu", 1 << 30, sm_count=132)
+    device = FakeDevice(clock, against_the_estimate, gpu)
+    measure(planned(SQUARE), device, KERNELS, FOREVER)
+    bursts = sum(count > 1 for _, count, _ in device.bursts)
+    assert clock.slept == [bench.REST_S] * bursts
+    clock.slept.clear()
+    measure(planned(SQUARE), FakeDevice(clock, against_the_estimate), KERNELS, FOREVER)
+    assert sum(clock.slept) == 0
+
+
+def test_when_the_time_is_up_the_most_promising_were_tried(clock: Clock) -> None:
+    made = planned(SQUARE)
+    device = FakeDevice(clock, lambda made: made.estimate_s, wall_s=1.0)
+    ranking = measure(made, device, KERNELS, Settings(max_time_s=5.0))
+    everyone = candidates(made, KERNELS)
+    tried = [trial.plan.choices for trial in ranking.trials]
+    assert tried == [made.choices for made in everyone[:3]]  # a warm-up and a sample each
+    assert ranking.untried == len(everyone) - 3
+
+
+@pytest.mark.parametrize("limit_s", [0.0, 1e-9])
+def test_one_candidate_is_measured_even_without_time(limit_s: float, clock: Clock) -> None:
+    made = planned(SQUARE)
+    device = FakeDevice(clock, against_the_estimate)
+    ranking = measure(made, device, KERNELS, Settings(max_time_s=limit_s))
+    assert [trial.plan.estimate_s for trial in ranking.trials] == [made.estimate_s]
+
+
+def test_time_that_ends_within_a_round_does_not_drop_those_whose_turn_it_was_not(
+    clock: Clock,
+) -> None:
+    made = planned(SQUARE)
+    count = len(candidates(made, KERNELS))
+    device = FakeDevice(clock, against_the_estimate, wall_s=1.0)
+    ranking = measure(made, device, KERNELS, Settings(max_time_s=2 * count + 1))
+    stayed = [trial for trial in ranking.trials if trial.rounds == 2]
+    assert len(stayed) == -(-count // 2)
+    assert sorted(len(trial.samples) for trial in stayed)[-2:] == [1, 2]
+    assert ranking.best.median_s == min(trial.median_s for trial in ranking.trials)
+
+
+def test_progress_grows_up_to_the_whole(clock: Clock) -> None:
+    heard: list[float] = []
+    device = FakeDevice(clock, against_the_estimate)
+    measure(planned(SQUARE), device, KERNELS, FOREVER, heard.append)
+    assert heard == sorted(heard)
+    assert heard[0] > 0
+    assert heard[-1] == 1
+
+
+def test_ratios_are_to_the_winner(clock: Clock) -> None:
+    device = FakeDevice(clock, against_the_estimate)
+    ranking = measure(planned(SQUARE), device, KERNELS, FOREVER)
+    assert ranking.ratio(ranking.best) == 1
+    last = ranking.trials[-1]
+    assert ranking.ratio(last) == last.median_s / ranking.best.median_s > 1
+
+
+def test_what_takes_no_time_has_no_ratio(clock: Clock) -> None:
+    ranking = measure(planned(SQUARE), FakeDevice(clock, lambda made: 0.0), KERNELS, FOREVER)
+    assert ranking.ratio(ranking.best) is None
+
+
+# The command
+
+
+QUICK = ("--max-time", "0.1")
+
+
+CHOSEN = {  # not what the cost model chooses
+    "one": (Choice("128x256", 144),),
+    "two": (Choice("128x256x2", 160),),
+}
+
+
+@pytest.fixture
+def tuned() -> None:
+    """The cache holds CHOSEN for the two problems on this CPU."""
+    problems = [made.problem for made in make_plans(TWO_PROBLEMS)]
+    cache = TuneCache(CpuDevice().facts, cubins.manifest(), pytest.fail)
+    for made in plan.make(problems, KERNELS, chosen=CHOSEN):
+        assert cache.keep(made, 1e-3)
+
+
+def rows(text: str) -> list[list[str]]:
+    """A plain table's cells, less the titles; every cell is a word."""
+    return [line.split() for line in text.splitlines()[1:]]
+
+
+def test_tune_prints_the_candidates_of_each_problem_ranked_and_where_the_best_is_kept(
+    gemmctl: Command, two_problems: Path, tmp_path: Path
+) -> None:
+    done = gemmctl("tune", two_problems, *QUICK)
+    assert done.returncode == 0
+    titles = done.stdout.splitlines()[0].split()
+    assert titles == [
+        "problem", "rank", "choice", "tiles", "waves",
+        "estimate", "us", "time", "us", "(cold)", "vs", "best",
+    ]  # fmt: skip
+    table = rows(done.stdout)
+    assert list(dict.fromkeys(row[0] for row in table)) == ["one", "two"]
+    for name in ("one", "two"):
+        own = [row for row in table if row[0] == name]
+        assert [row[1] for row in own] == [str(rank) for rank in range(1, len(own) + 1)]
+        assert own[0][-1] == "1.000"
+        assert all(row[2].startswith("cpu:") for row in own)
+    assert f"it is kept in {tmp_path / 'cache' / 'gemmctl' / 'tune'}" in done.stderr
+
+
+@pytest.mark.parametrize("format", ["json", "jsonl", "csv"])
+def test_every_format_has_a_record_for_each_candidate(
+    format: str, gemmctl: Command, two_problems: Path
+) -> None:
+    text = gemmctl("tune", two_problems, *QUICK, "-f", format).stdout
+    if format == "json":
+        found = json.loads(text)["candidates"]
+    elif format == "jsonl":
+        found = [json.loads(line) for line in text.splitlines()]
+    else:
+        found = list(csv.DictReader(io.StringIO(text)))
+    assert [one["rank"] for one in found].count(found[0]["rank"]) == 2
+    for one in found:
+        assert float(one["ratio"]) * float(found[0]["median_s"]) > 0
+        assert one["choice"].startswith(tuple(NAMES))
+
+
+def test_json_keeps_what_the_fit_needs(gemmctl: Command, two_problems: Path) -> None:
+    found = json.loads(gemmctl("tune", two_problems, *QUICK, "-f", "json").stdout)
+    assert (found["format"], found["command"]) == (1, "tune")
+    assert found["settings"] == {"max_time_s": 0.1, "data": {"kind": "normal", "seed": 0}}
+    assert found["device"]["kind"] == "cpu"
+    assert found["cubin_sha256"] == cubins.manifest().sha256
+    one = found["candidates"][0]
+    assert one["samples_s"]
+    assert one["estimate_s"] > 0
+    assert set(one["choices"][0]) == {"kernel", "width", "splits"}
+
+
+def test_candidates_without_time_are_told(gemmctl: Command, two_problems: Path) -> None:
+    done = gemmctl("tune", two_problems, "--max-time", "0")
+    assert [row[:2] for row in rows(done.stdout)] == [["one", "1"], ["two", "1"]]
+    assert "one: no time for 2 of 3 candidates; raise --max-time" in done.stderr
+
+
+def test_run_uses_what_tune_found(gemmctl: Command, two_problems: Path) -> None:
+    tried = json.loads(gemmctl("tune", two_problems, *QUICK, "-f", "json").stdout)["candidates"]
+    best = [[one["choice"]] for one in tried if one["rank"] == 1]
+    found = json.loads(gemmctl("run", two_problems, "-f", "json").stdout)["problems"]
+    assert [one["choices"] for one in found] == best
+    assert [one["tuned"] for one in found] == [True, True]
+
+
+@pytest.mark.usefixtures("tuned")
+def test_run_says_what_was_tuned(gemmctl: Command, two_problems: Path) -> None:
+    done = gemmctl("run", two_problems)
+    assert [row[6] for row in rows(done.stdout)] == ["cpu:tuned:128x256", "cpu:tuned:128x256x2"]
+    assert done.stderr.count("gemmctl: tuned: cut as gemmctl tune found fastest") == 1
+
+
+@pytest.mark.usefixtures("tuned")
+def test_verify_checks_what_run_runs(gemmctl: Command, two_problems: Path) -> None:
+    done = gemmctl("verify", two_problems, "-f", "json")
+    assert done.returncode == 0
+    for one in json.loads(done.stdout)["checks"]:
+        assert one["choices"] == list(map(str, CHOSEN[one["name"]]))
+        assert one["tuned"]
+
+
+@pytest.mark.usefixtures("tuned")
+@pytest.mark.parametrize(
+    ("command", "options"),
+    [
+        ("run", ("--no-tune-cache",)),
+        ("run", ("--kernel", "64x128")),
+        ("run", ("--launch", "serial")),
+        ("verify", ("--no-tune-cache",)),
+        ("verify", ("--kernel", "64x128")),
+    ],
+)
+def test_what_tune_found_can_be_ignored(
+    command: str, options: tuple[str, ...], gemmctl: Command, two_problems: Path
+) -> None:
+    done = gemmctl(command, two_problems, *options)
+    assert done.returncode == 0
+    assert "tuned" not in done.stdout + done.stderr
+
+
+@pytest.mark.usefixtures("tuned")
+def test_plan_shows_what_the_cost_model_chooses(gemmctl: Command, two_problems: Path) -> None:
+    found = json.loads(gemmctl("plan", two_problems, "-f", "json").stdout)["problems"]
+    assert [one["choices"] for one in found] == [
+        list(map(str, made.choices)) for made in make_plans(TWO_PROBLEMS)
+    ]
+
+
+@pytest.mark.usefixtures("tuned")
+def test_only_problems_of_the_same_groups_are_tuned(gemmctl: Command) -> None:
+    renamed = TWO_PROBLEMS.replace("one", "uno").replace("m: 17", "m: 18")
+    done = gemmctl("run", "-", stdin=renamed)
+    assert [row[6].partition(":")[2].startswith("tuned:") for row in rows(done.stdout)] == [
+        True,
+        False,
+    ]
+
+
+@pytest.mark.usefixtures("tuned")
+def test_a_damaged_cache_is_one_note_and_run_goes_on(
+    gemmctl: Command, two_problems: Path, tmp_path: Path
+) -> None:
+    files = list(tmp_path.glob("cache/gemmctl/tune/*.json"))
+    assert len(files) == 2
+    files[0].write_text(files[0].read_text()[:-20])
+    done = gemmctl("run", two_problems)
+    assert done.returncode == 0
+    assert done.stdout.count("cpu:tuned:") == 1
+    assert done.stderr.count(f"ignored {files[0]}") == 1
+
+
+def test_a_cache_that_cannot_be_written_is_one_note_and_the_ranking_is_printed(
+    gemmctl: Command, two_problems: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "cache").write_text("in the way")
+    done = gemmctl("tune", two_problems, *QUICK)
+    assert done.returncode == 0
+    assert {row[0] for row in rows(done.stdout)} == {"one", "two"}
+    assert done.stderr.count("cannot keep what was found") == 1
+    assert "it is kept in" not in done.stderr
+    assert gemmctl("run", two_problems).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [("run", "128x256"), ("verify", "128x256x2"), *(("plan", name) for name in NAMES)],
+)
+def test_a_kernel_can_be_forced_by_name(
+    command: str, name: str, gemmctl: Command, two_problems: Path
+) -> None:
+    done = gemmctl(command, two_problems, "--kernel", name, "-f", "json")
+    found = json.loads(done.stdout)["checks" if command == "verify" else "problems"]
+    assert done.returncode == 0
+    for one in found:
+        assert {choice.split()[0] for choice in one["choices"]} == {name}
+
+
+def test_an_unknown_kernel_is_refused_with_those_there_are(
+    gemmctl: Command, two_problems: Path
+) -> None:
+    done = gemmctl("plan", two_problems, "--kernel", "128x265")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        "gemmctl: there is no kernel '128x265' (did you mean 128x256?); "
+        f"there are {', '.join(NAMES)}\n"
+    )
