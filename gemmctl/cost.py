@@ -20,14 +20,17 @@ L2_BYTES = 50e6  # what is larger comes from memory again each time it is needed
 class Constants:
     """What the model takes from measurements, in SM clock cycles; tools/fit_cost.py fits them."""
 
-    feed_bytes: float = 47.0  # that one SM draws from L2 in a cycle
-    memory_bytes: float = 18.6  # one SM's share of the memory bandwidth in a cycle: 4300 GB/s
-    launch_latency: float = 5000.0  # of an empty kernel between two timestamps: 2.9 us
-    tile_latency: float = 1500.0  # first load of a tile, not hidden behind the tile before it
-    epilogue_per_value: float = 0.082  # 2.4 to 3.0 thousand for 128x256
-    part_latency: float = 3000.0  # until parts are written, counted, and added up by others
-    exposed_feed: float = 0.02  # share of the shorter of feeding and multiplying that shows
-    exposed_memory: float = 0.1  # the same of the SMs' work and the bytes from memory
+    feed_bytes: float = 52.9  # that one SM draws from L2 in a cycle
+    memory_bytes: float = 21.5  # one SM's share of the memory bandwidth in a cycle
+    memory_wait: float = 0.00866  # more time for memory with one CTA per SM; twice it with clusters
+    reread: float = 0.265  # share of the memory's time that bytes which the L2 still holds take
+    launch_latency: float = 14900.0  # of a launch that does nothing much, from a cold start
+    cluster_latency: float = 4180.0  # more of a kernel that starts in clusters
+    tile_latency: float = 553.0  # until the first load of a tile, not hidden behind the tile before
+    epilogue_per_value: float = 0.115  # of D
+    part_per_value: float = 0.75  # of a part of a split sum, added up
+    exposed_feed: float = 0.0297  # share of the shorter of feeding and multiplying that shows
+    exposed_memory: float = 0.119  # the same of the SMs' work and the bytes from memory
 
 
 FITTED = Constants()
@@ -40,7 +43,8 @@ def estimate(launch: Launch, problem: Problem, constants: Constants = FITTED) ->
     """
     busy, memory = _makespan(launch, constants), _memory(launch, problem, constants)
     longer = max(busy, memory) + constants.exposed_memory * min(busy, memory)
-    return constants.launch_latency + longer
+    starting = constants.cluster_latency if launch.kernel.cluster > 1 else 0.0
+    return constants.launch_latency + starting + longer
 
 
 def _makespan(launch: Launch, constants: Constants) -> float:
@@ -69,16 +73,19 @@ def _cycles(launch: Launch, constants: Constants) -> Floats:
     multiply = 2 * kernel.rows * width * K_TILE / WGMMA_FLOP
     feed = (kernel.rows + width / kernel.cluster) * K_TILE * 2 / constants.feed_bytes
     per_k_tile = np.maximum(multiply, feed) + constants.exposed_feed * np.minimum(multiply, feed)
-    split = tiles["splits"] > 0
-    parts = np.where(split & (tiles["k_tiles"] == 0), tiles["splits"], 1)  # that are added up
-    epilogue = constants.epilogue_per_value * kernel.rows * width * parts
-    waiting = constants.tile_latency + np.where(split, constants.part_latency, 0)
-    cycles: Floats = waiting + (epilogue + tiles["k_tiles"] * per_k_tile) * sharing
+    added = np.where(tiles["k_tiles"] == 0, tiles["splits"], 0)  # parts
+    per_value = constants.epilogue_per_value + constants.part_per_value * added
+    epilogue = per_value * kernel.rows * width
+    work = epilogue + tiles["k_tiles"] * per_k_tile
+    cycles: Floats = constants.tile_latency + work * sharing
     return cycles
 
 
 def _memory(launch: Launch, problem: Problem, constants: Constants) -> float:
-    """A, D and C once, and B once for every panel of tiles that streams it, unless it stays."""
+    """A, D and C once, and B once for every panel of tiles that streams it, unless it stays.
+
+    What several tiles read again comes from the L2 and counts in part.
+    """
     columns, groups, kernel = problem.columns, launch.groups, launch.kernel
     m, n, k = columns.m[groups], columns.n[groups], columns.k[groups]
     size, size_d = dtypes.BY_NAME[kernel.operand].size, dtypes.BY_NAME[kernel.output].size
@@ -86,5 +93,11 @@ def _memory(launch: Launch, problem: Problem, constants: Constants) -> float:
     panels = -(-m // (PANEL * launch.widths))
     of_b = np.where(of_b > L2_BYTES, of_b * panels, of_b)
     written = m * n * size_d * np.where(columns.beta[groups] != 0, 2, 1)
-    nbytes = float((m * k * size + of_b + written).sum())
-    return nbytes / constants.memory_bytes / launch.machine.sm_count
+    of_a = m * k * size
+    again = of_a * (-(-n // kernel.columns_per_tile) - 1) + n * k * size * (
+        -(-m // launch.widths) - 1
+    )
+    nbytes = float((of_a + of_b + written + constants.reread * again).sum())
+    # More and smaller CTAs keep more loads in flight.
+    waiting = 1 + constants.memory_wait * kernel.cluster / kernel.ctas_per_sm
+    return waiting * nbytes / constants.memory_bytes / launch.machine.sm_count

@@ -171,16 +171,13 @@ def _refusals(group: Group, kernels: Sequence[Kernel]) -> Iterable[tuple[Mark, s
                 group.where(key),
                 f"{key} {layout} has no kernel yet; store that matrix as {key}: {wanted}",
             )
-    if group.m == 0 or group.n == 0:
+    if group.m == 0 or group.n == 0 or group.k == 0:
         return
     # TMA: strides are multiples of 16 bytes and below 2^40 (PTX ISA, tensor maps).
     for key, value, extent, element in (
         ("lda", group.lda, "k", group.a),
         ("ldb", group.ldb, "k", group.b),
-        ("ldd", group.ldd, "n", group.d),
     ):
-        if group.k == 0 and key != "ldd":
-            continue
         size = dtypes.BY_NAME[element].size
         step, end = 16 // size, (1 << 40) // size
         legal = _nearest_multiple(value, step, getattr(group, extent), end)

@@ -528,9 +528,15 @@ def info(
 ) -> Report:
     """The device, the kernels and the versions."""
     import platform
-    from importlib.metadata import version
+    from importlib.metadata import PackageNotFoundError, version
 
-    packages = {name: version(name) for name in ("cuda-python", "cuda-core", "numpy")}
+    def installed(name: str) -> str:
+        try:
+            return version(name)
+        except PackageNotFoundError:  # another distribution brought the module
+            return "unknown"
+
+    packages = {name: installed(name) for name in ("cuda-bindings", "numpy")}
     rows = [
         ["gemmctl", __version__],
         ["python", platform.python_version()],

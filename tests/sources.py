@@ -76,5 +76,5 @@ def _layout(kind: str) -> tuple[int, int]:
     (asked,) = re.findall(rf"struct (?:alignas\((\d+)\) )?{kind} {{", text())
     alignment = max(int(asked or 1), *(_layout(member.type)[1] for member in members(kind)))
     last = members(kind)[-1]
-    end = offsets(kind)[last.name] + last.count * size(last.type)
+    end = offsets(kind)[last.name] + last.length * size(last.type)
     return end + -end % alignment, alignment

@@ -572,7 +572,7 @@ def groups() -> st.SearchStrategy[dict[str, Any]]:
             "m": m, "n": n, "k": k, "a": operand, "b": operand, "d": output,
             "lda": aligned(k, 8, draw(extra)),
             "ldb": aligned(k, 8, draw(extra)),
-            "ldd": aligned(n, 8, draw(extra)),
+            "ldd": max(1, n) + draw(extra),
             "alpha": draw(scalar), "beta": draw(scalar), "count": draw(st.integers(1, 3)),
         }  # fmt: skip
 

@@ -303,7 +303,7 @@ def test_tiles_of_few_rows_are_spread_evenly_among_those_of_many() -> None:
     small = np.cumsum(tiles["group"] == 0)
     expected = np.arange(1, len(tiles) + 1) * (small[-1] / len(tiles))
     assert 0 < small[-1] < len(tiles)
-    assert np.abs(small - expected).max() <= 1
+    assert np.abs(small - expected).max() < 0.75
 
 
 @given(cuts())
@@ -343,6 +343,16 @@ def test_k_is_split_into_no_more_parts_than_stay_long_enough() -> None:
     assert {choice.splits for choice in considered(some, kernel("128x256x2"))} == {1, 5}
 
 
+def test_one_long_sum_among_short_ones_may_be_split() -> None:
+    some = make_problem("m: 64, n: 64, k: 65536", "m: 64, n: 64, k: 8")
+    assert max(choice.splits for choice in considered(some, kernel("64x128"))) > 1
+
+
+def test_k_is_split_in_two_as_soon_as_it_has_two_parts_of_enough_length() -> None:
+    some = make_problem(f"m: 64, n: 64, k: {2 * MIN_SPLIT_K_TILES * K_TILE}")
+    assert {choice.splits for choice in considered(some, kernel("64x128"))} == {1, 2}
+
+
 def test_k_is_not_split_where_whole_tiles_fill_the_gpu() -> None:
     some = make_problem("m: 4096, n: 4096, k: 65536")
     assert {choice.splits for choice in considered(some, kernel("128x256x2"))} == {1}
@@ -355,10 +365,12 @@ def test_k_is_not_split_where_it_is_short() -> None:
 
 @patient
 @given(st.data())
-def test_split_or_not_all_that_multiplies_fits_on_the_gpu_at_once(data: st.DataObject) -> None:
+def test_every_choice_is_considered_once_and_all_parts_fit_on_the_gpu(data: st.DataObject) -> None:
     some = drawn_problem(data.draw, st.integers(0, 20000))
     of, machine = data.draw(st.sampled_from(KERNELS)), Machine(data.draw(st.integers(2, 132)))
-    for choice in considered(some, of, machine):
+    found = considered(some, of, machine)
+    assert len(set(found)) == len(found)
+    for choice in found:
         launch = cut(some, np.arange(len(some.groups)), of, choice, machine)
         if choice.splits > 1:
             assert launch.waves <= 1
@@ -367,7 +379,7 @@ def test_split_or_not_all_that_multiplies_fits_on_the_gpu_at_once(data: st.DataO
 
 @pytest.mark.parametrize(
     ("choice", "written"),
-    [(Choice("64x128", 96), "64x128 w96"), (Choice("128x256x2", 256, 4), "128x256x2 w256 k/4")],
+    [(Choice("64x128", 96), "64x128 w96"), (Choice("128x256x2", 256, 2), "128x256x2 w256 k/2")],
 )
 def test_a_choice_is_written_in_one_word_for_each_decision(choice: Choice, written: str) -> None:
     assert str(choice) == written

@@ -37,7 +37,7 @@ def awkward(operand: str, output: str) -> str:
     groups = []
     for i, (m, n, k) in enumerate(SHAPES):
         ld = max(8, -(-k // 8) * 8) + 8 * (i % 2)
-        ldd = max(step, -(-n // step) * step) + step * (i % 3)
+        ldd = max(1, n) if i % 4 == 3 else max(step, -(-n // step) * step) + step * (i % 3)
         alpha, beta, c = (1, 0.5, -2)[i % 3], (0, 1, 0, -0.5)[i % 4], ("bf16", "f16", "f32")[i % 3]
         groups.append(
             f"{{m: {m}, n: {n}, k: {k}, lda: {ld}, ldb: {ld}, ldd: {ldd}, ldc: {n + i}, "
