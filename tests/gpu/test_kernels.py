@@ -108,6 +108,11 @@ def test_a_group_has_the_same_bits_alone_and_in_a_crowd(device: CudaDevice, kern
     assert np.array_equal(*bits)
 
 
+SPLIT_SHAPES = [
+    (250, 256, 4096, 1, 0), (256, 130, 2568, 0.5, 1), (40, 255, 8192, 1, 0), (9, 64, 64, 1, 0),
+]  # fmt: skip
+
+
 @pytest.mark.parametrize("kind", data.KINDS)
 @pytest.mark.parametrize("splits", [2, 5])
 def test_split_sums_are_right_and_the_same_every_time(
@@ -116,10 +121,8 @@ def test_split_sums_are_right_and_the_same_every_time(
     groups = (
         f"{{a: {kernel.operand}, d: {kernel.output}, m: {m}, n: {n}, k: {k}, ldd: 264, "
         f"alpha: {alpha}, beta: {beta}}}"
-        for m, n, k, alpha, beta in (
-            (250, 256, 4096, 1, 0), (256, 130, 2568, 0.5, 1), (40, 255, 8192, 1, 0), (9, 64, 64, 1, 0)
-        )
-    )  # fmt: skip
+        for m, n, k, alpha, beta in SPLIT_SHAPES
+    )
     (made,) = problem.load(
         ["-"],
         io.StringIO(f"gemmctl: 1\nproblems:\n  - {{name: x, groups: [{', '.join(groups)}]}}\n"),
