@@ -228,7 +228,8 @@ def run(
         notes=[
             f"{facts.name}{f', driver {facts.driver}' if facts.driver else ''}; "
             f"{settings.cache} cache, {settings.data.kind} data, seed {settings.data.seed}; "
-            "set-up us is host"
+            + (f"{facts.timers[settings.cache]}; " if facts.timers else "")
+            + "set-up us is host"
             + ("" if facts.kind == "cpu" else " + GPU")
             + " time, not part of the time measured",
             *_bound_note(facts.roofline),

@@ -16,7 +16,8 @@ from gemmctl.reference import Verdict
 from support import TWO_PROBLEMS, make_plans
 
 CPU = Facts("cpu", "a cpu", 1 << 30)
-GPU = Facts("cuda", "a gpu", 1 << 37, "580.1", 132, roofline.H200)
+TIMERS = {"cold": "each sample is one run", "warm": "each sample is twenty"}
+GPU = Facts("cuda", "a gpu", 1 << 37, "580.1", 132, roofline.H200, TIMERS)
 READING = Telemetry(sm_hz=1.5e9, power_w=650.0, throttle=("power cap",))
 
 
@@ -86,6 +87,10 @@ def test_the_table_names_the_peak_and_bandwidth_of_its_bound() -> None:
 
 def test_the_table_says_which_cache_state_and_data_were_timed() -> None:
     assert "cold cache, normal data, seed 0" in render(throughput(), "table")
+
+
+def test_the_output_says_how_a_sample_was_taken() -> None:
+    assert "seed 0; each sample is one run; set-up" in render(throughput(), "table")
 
 
 def test_json_holds_device_settings_hash_and_all_samples_in_base_units() -> None:

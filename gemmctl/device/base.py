@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 import numpy as np
@@ -24,6 +25,7 @@ class Facts:
     driver: str | None = None
     sm_count: int | None = None
     roofline: Roofline | None = None  # None where percent of bound has no meaning
+    timers: Mapping[str, str] = field(default_factory=dict)  # cache state -> how a sample is taken
 
 
 @dataclass(frozen=True)

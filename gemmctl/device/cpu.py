@@ -31,6 +31,7 @@ from gemmctl.tiling import K_TILE
 
 Bytes = npt.NDArray[np.uint8]
 
+TIMERS = dict.fromkeys(("cold", "warm"), "each sample is one run by the host's clock")
 POISON = 0xFF
 K_BLOCK = 256  # products that BLAS sums; few, for the error to stay small: see reference.py
 KEPT_BYTES = 1 << 30  # of operands converted to float32, per launch
@@ -42,7 +43,7 @@ class CpuDevice:
     """This machine's cores and memory."""
 
     def __init__(self) -> None:
-        self.facts = Facts("cpu", _processor(), _memory_bytes())
+        self.facts = Facts("cpu", _processor(), _memory_bytes(), timers=TIMERS)
 
     @contextmanager
     def open(self, plan: Plan, data: DataSpec) -> Iterator[Session]:

@@ -36,6 +36,10 @@ FLAGS_PER_TILE = 4  # one for each warpgroup that multiplies, in every CTA of a 
 MAPS = 2  # of each group: A's and B's
 MAP_THREADS = 96  # support.cu: one thread per map
 WARM_RUNS = 20  # back to back in one sample of a warm run
+TIMERS = {
+    "cold": "each sample is one run between GPU timestamps, queued behind an L2 flush",
+    "warm": f"each sample is {WARM_RUNS} runs in a CUDA graph between GPU timestamps",
+}
 GROUP_ARRAYS = [field.name for field in fields(Tables) if field.name != "tiles"]
 
 
@@ -98,6 +102,7 @@ class CudaDevice:
             driver=self._nvml.driver_version(),
             sm_count=self.machine.sm_count,
             roofline=self._roofline(name),
+            timers=TIMERS,
         )
 
     def _attribute(self, name: str) -> int:
