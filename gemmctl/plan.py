@@ -221,7 +221,7 @@ def _plan(
         elif launch == "grouped":
             launches.append(_choose(problem, groups, fitting, machine))
         else:
-            launches += _choose_each(problem, groups, fitting, machine)
+            launches += _choose_each(problem, groups, fitting, machine, split=launch == "serial")
     columns = problem.columns
     m, n, k = columns.m, columns.n, columns.k
     layout, moved = _lay_out(problem)
@@ -277,26 +277,33 @@ def _lay_out(problem: Problem) -> tuple[Layout, int]:
     return layout, int(useful[(m > 0) & (n > 0)].sum())
 
 
-def _choose(problem: Problem, groups: Ints, kernels: Sequence[Kernel], machine: Machine) -> Launch:
-    """The way to cut that the cost model finds fastest."""
+def _choose(
+    problem: Problem, groups: Ints, kernels: Sequence[Kernel], machine: Machine, split: bool = True
+) -> Launch:
+    """The way to cut that the cost model finds fastest; sums are split only if ``split``."""
     candidates = [
         tiling.cut(problem, groups, kernel, choice, machine)
         for kernel in kernels
         for choice in tiling.choices(problem, groups, kernel, machine)
+        if split or choice.splits == 1
     ]
     return min(candidates, key=lambda launch: cost.estimate(launch, problem))
 
 
 def _choose_each(
-    problem: Problem, groups: Ints, kernels: Sequence[Kernel], machine: Machine
+    problem: Problem, groups: Ints, kernels: Sequence[Kernel], machine: Machine, split: bool
 ) -> list[Launch]:
-    """A launch for every group; equal groups are decided once."""
+    """A launch for every group; equal groups are decided once.
+
+    Launches that run side by side must not split sums: CTAs of two of them could hold all SMs,
+    each waiting for a part that a CTA without an SM would compute.
+    """
     chosen: dict[Group, Launch] = {}
     launches = []
     for index in groups.tolist():
         group, alone = problem.groups[index], np.array([index])
         if group not in chosen:
-            chosen[group] = _choose(problem, alone, kernels, machine)
+            chosen[group] = _choose(problem, alone, kernels, machine, split)
         launches.append(replace(chosen[group], groups=alone))
     return launches
 

@@ -25,9 +25,9 @@ problems:
 """
 
 
-def planned(launch: Launching) -> Plan:
+def planned(launch: Launching, text: str = LIST) -> Plan:
     (made,) = plan.make(
-        problem.load(["-"], io.StringIO(LIST)), cubins.manifest().kernels, launch=launch
+        problem.load(["-"], io.StringIO(text)), cubins.manifest().kernels, launch=launch
     )
     return made
 
@@ -42,6 +42,16 @@ def test_every_group_with_a_d_has_a_launch_of_its_own(launch: Launching) -> None
 def test_only_streams_are_several() -> None:
     assert planned("grouped").streams == planned("serial").streams == 1
     assert planned("streams").streams == plan.STREAMS
+
+
+def test_launches_side_by_side_split_no_sums() -> None:
+    text = "gemmctl: 1\nproblems:\n  - {name: p, groups: [{m: 64, n: 64, k: 65536, count: 2}]}\n"
+    splits = {
+        launch: {choice.splits for choice in planned(launch, text).choices}
+        for launch in ("grouped", "serial", "streams")
+    }
+    assert splits["streams"] == {1}
+    assert min(splits["grouped"] | splits["serial"]) > 1
 
 
 def test_operands_lie_where_they_lie_for_a_grouped_launch() -> None:
