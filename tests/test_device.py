@@ -22,7 +22,7 @@ import pytest
 from cuda.bindings import driver as real
 from cuda.pathfinder import DynamicLibNotFoundError
 
-from gemmctl import cubins, plan, roofline, tables
+from gemmctl import cubins, data, dtypes, plan, roofline, tables
 from gemmctl.cubins import Kernel
 from gemmctl.data import DataSpec
 from gemmctl.device import cuda as device_cuda
@@ -31,7 +31,7 @@ from gemmctl.device.cuda import CudaDevice, CudaSession
 from gemmctl.errors import DeviceFailed, DeviceHung, DeviceUnusable
 from gemmctl.plan import Launching, Plan
 from gemmctl.tables import Tables
-from gemmctl.tiling import TILE, Launch
+from gemmctl.tiling import K_TILE, TILE, Launch
 from sources import constant, members, offsets, parameters, size
 from support import make_problem
 
@@ -57,7 +57,7 @@ class Launched:
     shared_bytes: int
     cluster: int
     stream: int
-    params: Any  # of the GEMM kernel; None for others
+    params: Any  # of the GEMM kernel; of fill: the records, and whether to make integers
 
 
 class Driver:
@@ -70,9 +70,16 @@ class Driver:
         self.fails: dict[str, CODES] = {}  # what a function answers instead of doing anything
         self.live: dict[int, str] = {}  # handles and addresses that were not given back
         self.launched: list[Launched] = []
+        self.queued: list[tuple[str, int]] = []  # what is to happen on which stream, in order
         self.loaded: list[bytes] = []
+        self.shared_limit: dict[str, int] = {}  # of a kernel
+        self.encoded: list[tuple[int, tuple[int, int]]] = []  # type and box of every tensor map
+        self.encoding = 0  # what the encoder answers
         self._memory: dict[int, Any] = {}
-        self._encode = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 12)(lambda *_: 0)
+        self._encode = ctypes.CFUNCTYPE(
+            ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32, ctypes.c_void_p,
+            *[ctypes.c_void_p] * 4, *[ctypes.c_int] * 4,
+        )(self._encode_map)  # fmt: skip
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("CU"):
@@ -187,13 +194,40 @@ class Driver:
     def _cuGetErrorString(self, result: Any) -> tuple[bytes]:
         return (f"the words for {int(result)}".encode(),)
 
+    def _encode_map(self, *told: Any) -> int:
+        assert told[0] % 128 == 0, "the encoder writes to multiples of 128"
+        self.encoded.append((told[1], tuple((ctypes.c_uint32 * 2).from_address(told[6]))))
+        return self.encoding
+
+    def _cuFuncSetAttribute(self, symbol: str, which: Any, value: int) -> tuple[()]:
+        assert which.name == "CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES"
+        self.shared_limit[symbol] = value
+        return ()
+
+    def _cuEventRecord(self, _: int, stream: int) -> tuple[()]:
+        self.queued.append(("record", int(stream)))
+        return ()
+
+    def _cuStreamWaitEvent(self, stream: int, _: int, __: int) -> tuple[()]:
+        self.queued.append(("wait", int(stream)))
+        return ()
+
+    def _cuGraphLaunch(self, _: int, stream: int) -> tuple[()]:
+        self.queued.append(("graph", int(stream)))
+        return ()
+
     def _cuLaunchKernelEx(self, config: Any, symbol: str, pointers: int, _: int) -> tuple[()]:
-        params = None
+        params: Any = None
         if symbol == "gemm":
-            first = ctypes.c_void_p.from_address(pointers).value
+            (told,) = at(pointers, np.uint64, 1).tolist()
             params = device_cuda._Params.from_buffer_copy(
-                ctypes.string_at(first, ctypes.sizeof(device_cuda._Params))
+                ctypes.string_at(told, ctypes.sizeof(device_cuda._Params))
             )
+        elif symbol == "fill":
+            records, count, integers = at(pointers, np.uint64, 3).tolist()
+            (records,), (count,) = at(records, np.uint64, 1), at(count, np.uint32, 1)
+            params = at(int(records), tables.FILL, int(count)), bool(at(integers, np.uint32, 1))
+        self.queued.append((symbol, int(config.hStream)))
         self.launched.append(
             Launched(
                 symbol,
@@ -394,6 +428,11 @@ def test_a_device_says_what_it_is(driver: Driver) -> None:
     facts = CudaDevice().facts
     assert (facts.kind, facts.name, facts.sm_count) == ("cuda", H200, 132)
     assert (facts.memory_bytes, facts.driver) == (141 << 30, "CUDA 13.0")
+
+
+def test_a_driver_is_named_by_the_cuda_version_that_it_supports(driver: Driver) -> None:
+    driver.version = 13020
+    assert CudaDevice().facts.driver == "CUDA 13.2"
 
 
 def test_an_h200_is_judged_by_what_was_measured_on_one(driver: Driver) -> None:
@@ -660,7 +699,7 @@ def test_a_kernel_is_launched_with_its_threads_clusters_and_shared_memory(
 ) -> None:
     kernel, launched = launched_for(driver, plan_of("m: 64, n: 64, k: 64", kernel=name))
     assert (launched.threads, launched.cluster) == (kernel.threads, kernel.cluster)
-    assert launched.shared_bytes == kernel.shared_bytes
+    assert launched.shared_bytes == kernel.shared_bytes == driver.shared_limit["gemm"]
 
 
 @pytest.mark.parametrize("n", [256 * 5, 256 * 200])
@@ -668,6 +707,36 @@ def test_a_launch_is_as_many_clusters_as_the_plan_says(n: int, driver: Driver) -
     made = plan_of(f"m: 256, n: {n}, k: 64", kernel="128x256x2")
     _, launched = launched_for(driver, made)
     assert launched.grid == (2 * made.launches[0].clusters, 1, 1)
+
+
+@pytest.mark.parametrize("name", ["128x256x2", "128x256", "64x128"])
+def test_there_is_a_map_for_every_width_that_a_ctas_share_of_a_tile_can_have(
+    name: str, driver: Driver
+) -> None:
+    made = plan_of("m: 64, n: 64, k: 64", kernel=name)
+    with CudaDevice().open(made, SPEC):
+        pass
+    kernel, code = made.launches[0].kernel, dtypes.BF16.tensormap_code
+    of_a = [(code, (K_TILE, width // kernel.cluster)) for width in range(16, 257, 16)]
+    assert driver.encoded == [*of_a, (code, (K_TILE, kernel.rows))]
+
+
+def test_a_map_that_the_driver_refuses_is_an_error(driver: Driver) -> None:
+    driver.encoding = int(CODES.CUDA_ERROR_INVALID_VALUE)
+    failed = pytest.raises(DeviceFailed, match=r"refuses a tensor map: .*INVALID_VALUE")
+    with failed, CudaDevice().open(plan_of(*GROUPS), SPEC):
+        pass
+
+
+@pytest.mark.parametrize("kind", ["int", "normal"])
+def test_operands_are_generated_as_the_tables_say(kind: data.Kind, driver: Driver) -> None:
+    made, spec = plan_of(*GROUPS), DataSpec(kind, 2**40 + 3)
+    with CudaDevice().open(made, spec) as session:
+        expected = tables.fills(made, session.base, spec)
+    (launched,) = (launched for launched in driver.launched if launched.symbol == "fill")
+    records, integers = launched.params
+    assert np.array_equal(records, expected)
+    assert integers == (kind == "int")
 
 
 def test_maps_are_built_by_a_thread_each(driver: Driver) -> None:
@@ -707,20 +776,21 @@ def test_poison_covers_the_region_of_d_and_nothing_else(session: CudaSession) ->
 
 
 def test_a_cold_run_has_a_flush_before_it(driver: Driver, session: CudaSession) -> None:
-    driver.launched.clear()
+    driver.queued.clear()
     assert session.time(3, cold=True) == [5e-3] * 3
-    launches = len(session._plan.launches)
-    assert [launched.symbol for launched in driver.launched] == ["flush", *["gemm"] * launches] * 3
+    gemms = ["gemm"] * len(session._plan.launches)
+    once = ["flush", "record", *gemms, "record"]  # the flush is not timed
+    assert [what for what, _ in driver.queued] == once * 3
 
 
 def test_a_warm_sample_is_many_runs_in_one_graph_shared_out(
     driver: Driver, session: CudaSession
 ) -> None:
-    driver.launched.clear()
+    driver.queued.clear()
     samples = session.time(3, cold=False)
     assert samples == pytest.approx([5e-3 / device_cuda.WARM_RUNS] * 3)
-    captured = device_cuda.WARM_RUNS * len(session._plan.launches)
-    assert [launched.symbol for launched in driver.launched] == ["gemm"] * captured
+    captured = ["gemm"] * (device_cuda.WARM_RUNS * len(session._plan.launches))
+    assert [what for what, _ in driver.queued] == captured + ["record", "graph", "record"] * 3
 
 
 def test_launches_of_single_groups_take_turns_on_the_streams(driver: Driver) -> None:
@@ -729,6 +799,17 @@ def test_launches_of_single_groups_take_turns_on_the_streams(driver: Driver) -> 
         streams = [launched.stream for launched in gemms(driver)]
     assert len(set(streams[: plan.STREAMS])) == plan.STREAMS
     assert streams == [streams[i % plan.STREAMS] for i in range(20)]
+
+
+def test_streams_begin_after_what_was_queued_before_and_are_waited_for(driver: Driver) -> None:
+    with CudaDevice().open(plan_of("m: 64, n: 64, k: 64, count: 20", launch="streams"), SPEC):
+        main = driver.queued[0][1]
+    spread = driver.queued[[what for what, _ in driver.queued].index("gemm") - plan.STREAMS :]
+    others = [stream for _, stream in spread[1 : plan.STREAMS]]
+    assert spread[: plan.STREAMS] == [("record", main), *(("wait", other) for other in others)]
+    joined = [step for other in others for step in (("record", other), ("wait", main))]
+    assert spread[-len(joined) :] == joined
+    assert len({main, *others}) == plan.STREAMS
 
 
 def test_launches_one_after_the_other_share_a_stream(driver: Driver) -> None:
