@@ -31,7 +31,7 @@ FLAGS = [
     "-Xptxas=-v,-warn-spills,-warn-lmem-usage",
 ]  # fmt: skip
 K_TILE_BYTES = 128  # tile.cuh: K_TILE elements of two bytes
-STAGING_BYTES = 2 * 8192  # epilogue.cuh: two buffers for each consuming warpgroup
+STAGING_BYTES = {False: 2 * 8192, True: 12288}  # gemm.cuh: of each consuming warpgroup; pingpong
 BARRIER_BYTES = 512  # gemm.cuh: Shared's tile and barriers, rounded up
 SM_SHARED_BYTES = 228 * 1024  # CUDA C++ Programming Guide, compute capability 9.0
 CTA_RESERVED_BYTES = 1024  # of these, taken by the system for each CTA
@@ -49,6 +49,7 @@ class Variant:
     max_width: int
     cluster: int
     ctas_per_sm: int
+    pingpong: bool = False
 
     @property
     def shared_bytes(self) -> int:
@@ -63,13 +64,15 @@ class Variant:
     @property
     def stages(self) -> int:
         """As many as fit."""
-        room = self.shared_bytes - STAGING_BYTES * self.consumers - BARRIER_BYTES
+        staging = STAGING_BYTES[self.pingpong] * self.consumers
+        room = self.shared_bytes - staging - BARRIER_BYTES
         return room // ((self.rows + self.max_width) * K_TILE_BYTES)
 
 
 VARIANTS = [
     Variant("128x256x2", consumers=2, max_width=256, cluster=2, ctas_per_sm=1),
     Variant("128x256", consumers=2, max_width=256, cluster=1, ctas_per_sm=1),
+    Variant("128x192x2p", consumers=2, max_width=192, cluster=2, ctas_per_sm=1, pingpong=True),
     Variant("64x128", consumers=1, max_width=128, cluster=1, ctas_per_sm=2),
 ]
 
@@ -129,6 +132,7 @@ def build(to: Path) -> dict[str, object]:
             "OPERAND": OPERANDS[operand],
             "OUTPUT": OUTPUTS[output],
             "CONSUMERS": str(variant.consumers),
+            "PINGPONG": str(variant.pingpong).lower(),
             "MAX_WIDTH": str(variant.max_width),
             "STAGES": str(variant.stages),
             "CLUSTER": str(variant.cluster),
@@ -149,6 +153,7 @@ def build(to: Path) -> dict[str, object]:
             "threads": 128 * (1 + variant.consumers),
             "cluster": variant.cluster,
             "ctas_per_sm": variant.ctas_per_sm,
+            "pingpong": variant.pingpong,
             "shared_bytes": variant.shared_bytes,
             "registers": registers,
             "stack_bytes": 0,

@@ -7,13 +7,8 @@
 #include "ptx.cuh"
 #include "tile.cuh"
 
-// One of two staging buffers of a warpgroup: rows of 128 bytes, of which each permutes its 16-byte words
-// by its last three bits, so that neither writing columns nor reading rows meets a bank twice.
-constexpr int STAGING_BYTES = 8192;
-
-// How a type of D is staged. A buffer takes `rows` rows of D by the warpgroup's 64 columns.
+// How a type of D is staged, 64 columns wide.
 struct OutBf16 {
-    static constexpr int rows = 64;
     static constexpr bool half = true;
     static __device__ __forceinline__ uint32_t pack(float low, float high) {
         const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
@@ -21,7 +16,6 @@ struct OutBf16 {
     }
 };
 struct OutF16 {
-    static constexpr int rows = 64;
     static constexpr bool half = true;
     static __device__ __forceinline__ uint32_t pack(float low, float high) {
         const __half2 pair = __floats2half2_rn(low, high);
@@ -29,9 +23,14 @@ struct OutF16 {
     }
 };
 struct OutF32 {
-    static constexpr int rows = 32;
     static constexpr bool half = false;
 };
+
+// A warpgroup's staging buffers. Their rows have 128 bytes (of f32, half a row of D, all first halves
+// before all second ones) and permute their 16-byte words by their last three bits, so that neither
+// writing columns nor reading rows meets a bank twice.
+template <int buffers, int bytes>
+using Staging = uint8_t[buffers][bytes];
 
 // wgmma leaves D transposed: lane l of warp w holds, in sums[8i + 4b + 2h + e], the element of column
 // 16 w + 8 h + l / 4 of the warpgroup's 64 and of row 16 i + 8 b + 2 (l % 4) + e of the tile.
@@ -82,7 +81,7 @@ __device__ __forceinline__ void add_c(float (&sums)[8], float beta, const Source
 }
 
 // Writes 16 rows of sums to a staging buffer, `row` rows down; `thread` is one of the warpgroup's 128.
-template <class Output>
+template <class Output, int buffer_rows>
 __device__ __forceinline__ void stage_rows(uint32_t buffer, uint32_t row, uint32_t thread,
                                            const float (&v)[8]) {
     const uint32_t lane = thread % 32, warp = thread / 32;
@@ -95,7 +94,7 @@ __device__ __forceinline__ void stage_rows(uint32_t buffer, uint32_t row, uint32
     } else {
         // 32 columns of all rows, then the other 32. The row's last three bits are 2 (lane % 4) + e in
         // every block of eight rows.
-        const uint32_t box = buffer + (warp / 2 * Output::rows + row) * 128;
+        const uint32_t box = buffer + (warp / 2 * buffer_rows + row) * 128;
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
             const uint32_t r = 2 * (lane % 4) + e;
@@ -115,11 +114,12 @@ struct TargetD {
     uint64_t address, ld;
     uint32_t m, n;
 
-    __device__ __forceinline__ TargetD(const Groups& groups, uint32_t group)
-        : address(groups.ptr_d[group]),
-          ld(groups.ld_d[group]),
-          m(groups.m[group]),
-          n(groups.n[group]) {}
+    __device__ __forceinline__ void find(const Groups& groups, uint32_t group) {
+        address = groups.ptr_d[group];
+        ld = groups.ld_d[group];
+        m = groups.m[group];
+        n = groups.n[group];
+    }
 };
 
 // Copies one 16-byte word of a staging buffer to D, or of its elements those that lie in D.
@@ -145,18 +145,19 @@ __device__ __forceinline__ void store_word(const TargetD& d, uint32_t row, uint3
 }
 
 // One warpgroup's share of a tile: `2 * count` rows of D by 64 columns from `column` on. The sums cross
-// a staging buffer, so that rows leave in whole lines; the stores are ordinary ones. TMA stores would
+// the staging buffers, so that rows leave in whole lines; the stores are ordinary ones. TMA stores would
 // queue up behind the loads of the next tile, which wait for memory. `turn` counts the buffers.
 //
 // What is not plain (alpha, beta, columns that end within a word) has a copy of its own, so that the
 // plain case stays short: with C's loads in its midst every tile took 6 to 14% longer at K = 2048
 // and 768, for want of instruction cache.
-template <class Output, bool plain, int count>
+template <class Output, bool plain, int count, int buffers, int bytes>
 __device__ __forceinline__ void store_tile(float (&sums)[count], const Tile& tile, uint32_t column,
                                            const TargetD& d, const Groups& groups,
-                                           uint8_t (&staging)[2][STAGING_BYTES], uint32_t& turn,
+                                           Staging<buffers, bytes>& staging, uint32_t& turn,
                                            uint32_t consumer) {
-    constexpr uint32_t width = 2 * count, rows = Output::rows, row_words = 512 / rows;
+    constexpr uint32_t row_words = Output::half ? 8 : 16;  // of 16 bytes
+    constexpr uint32_t width = 2 * count, rows = bytes / 16 / row_words;
     SourceC c = {};
     if constexpr (!plain) {
         const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
@@ -168,9 +169,9 @@ __device__ __forceinline__ void store_tile(float (&sums)[count], const Tile& til
         // Opaque, so that addresses are computed here and not, for all buffers and widths, in advance:
         // the compiler would keep them in local memory.
         const uint32_t thread = ptx::opaque(threadIdx.x % 128);
-        const uint32_t buffer = ptx::opaque(ptx::shared_address(staging[turn % 2]));
+        const uint32_t buffer = ptx::opaque(ptx::shared_address(staging[turn++ % buffers]));
         const uint32_t end = begin + rows < width ? begin + rows : width;
-        ++turn;
+        if constexpr (buffers == 1) ptx::warpgroup_sync(consumer);  // all have read what was in it
 #pragma unroll
         for (uint32_t row = begin; row < end; row += 16) {
             float values[8];
@@ -179,25 +180,26 @@ __device__ __forceinline__ void store_tile(float (&sums)[count], const Tile& til
                 values[i] = plain ? sums[row / 2 + i] : tile.alpha * sums[row / 2 + i];
             if constexpr (!plain)
                 if (tile.beta != 0.0f) add_c(values, tile.beta, c, row);
-            stage_rows<Output>(buffer, row - begin, thread, values);
+            stage_rows<Output, rows>(buffer, row - begin, thread, values);
         }
-        // One barrier is enough: who writes this buffer again has passed the next one, and so have
-        // all who read it before.
+        // With two buffers this is enough: who writes this one again has passed the other's barrier,
+        // and so have all who read this one before.
         ptx::warpgroup_sync(consumer);
+        const TargetD to = d;  // which may lie in shared memory: read once for many stores
 #pragma unroll
-        for (uint32_t first = 0; first < (end - begin) * row_words; first += 128) {
-            const uint32_t row = (first + thread) / row_words, word = thread % row_words;
+        for (uint32_t first = 0; first < end - begin; first += 128 / row_words) {
+            const uint32_t row = first + thread / row_words, word = thread % row_words;
             const uint32_t from = buffer + (word / 8 * rows + row) * 128 + ((word ^ row) % 8) * 16;
-            store_word<Output, plain>(d, tile.m0 + begin + row, column + word * (64 / row_words),
+            store_word<Output, plain>(to, tile.m0 + begin + row, column + word * (64 / row_words),
                                       ptx::load_shared(from));
         }
     }
 }
 
-template <class Output, int count>
+template <class Output, int count, int buffers, int bytes>
 __device__ __forceinline__ void epilogue(float (&sums)[count], const Tile& tile, uint32_t column,
                                          const TargetD& d, const Groups& groups,
-                                         uint8_t (&staging)[2][STAGING_BYTES], uint32_t& turn,
+                                         Staging<buffers, bytes>& staging, uint32_t& turn,
                                          uint32_t consumer) {
     if (tile.plain)
         store_tile<Output, true>(sums, tile, column, d, groups, staging, turn, consumer);

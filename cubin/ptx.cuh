@@ -36,8 +36,11 @@ __device__ __forceinline__ uint32_t cluster_count() {
     return count;
 }
 
-__device__ __forceinline__ void cluster_sync() {
-    asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
+// All threads of the cluster have come here. It orders no memory accesses, of which there are none to
+// order at the start of a kernel: fence_barrier_init publishes the barriers. With release semantics it
+// would turn into a fence of the whole GPU.
+__device__ __forceinline__ void cluster_meet() {
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
 }
 
 // The address in CTA `rank` of the cluster of what lies at `address` here.
@@ -228,6 +231,11 @@ __device__ __forceinline__ void store_32(uint64_t address, uint32_t bits) {
 
 __device__ __forceinline__ void store_16(uint64_t address, uint16_t bits) {
     asm volatile("st.global.u16 [%0], %1;" ::"l"(address), "h"(bits) : "memory");
+}
+
+// Bring the line at an address into the L2.
+__device__ __forceinline__ void prefetch(const void* address) {
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
 }
 
 // Global memory at `address` if `wanted`, else 0.

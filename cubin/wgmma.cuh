@@ -11,13 +11,15 @@ struct Bf16 {};
 struct F16 {};
 
 // Shared-memory matrix descriptor of K-major rows of 128 bytes in the 128-byte swizzle: groups of
-// eight rows lie 1024 bytes apart. `address` is a multiple of 1024, plus 32 for each 16 columns of K.
-__device__ __forceinline__ uint64_t descriptor(uint32_t address) {
-    constexpr uint64_t swizzle_128 = uint64_t{1} << 62;
-    constexpr uint64_t stride = uint64_t{1024 >> 4} << 32;
-    constexpr uint64_t leading = uint64_t{1} << 16;  // not used in this layout
-    return swizzle_128 | stride | leading | ((address & 0x3FFFF) >> 4);
+// eight rows lie 1024 bytes apart. Only its lower half depends on where the rows are: this is the half
+// for `address`, a multiple of 1024. Bytes further on are 1/16 of them more in it.
+__device__ __forceinline__ uint32_t descriptor(uint32_t address) {
+    constexpr uint32_t leading = 1 << 16;  // not used in this layout
+    return leading | (address & 0x3FFFF) >> 4;
 }
+
+// The upper half.
+constexpr uint32_t SWIZZLE_128 = 1 << 30, STRIDE = 1024 >> 4;
 
 // Order earlier accesses to the accumulators and to shared memory before the next multiply.
 __device__ __forceinline__ void fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
@@ -69,46 +71,48 @@ __device__ __forceinline__ void wait() {
 #define VALUES_128 VALUES_120, EIGHT(120)
 #define NAMES_128 NAMES_120 ",%120,%121,%122,%123,%124,%125,%126,%127"
 
-#define ISSUE(width, count, type, a, b, keep)                                                  \
+#define ISSUE(width, count, type, a, b, keep, high)                                                  \
     asm volatile("{\n.reg .pred keep;\nsetp.ne.b32 keep, %" #keep ", 0;\n"                      \
+                 ".reg .b64 a, b;\nmov.b64 a, {%" #a ", %" #high "};\n"                         \
+                 "mov.b64 b, {%" #b ", %" #high "};\n"                                          \
                  "wgmma.mma_async.sync.aligned.m64n" #width "k16.f32." type "." type            \
-                 " {" NAMES_##count "}, %" #a ", %" #b ", keep, 1, 1, 0, 0;\n}"                 \
+                 " {" NAMES_##count "}, a, b, keep, 1, 1, 0, 0;\n}"                             \
                  : VALUES_##count                                                               \
-                 : "l"(a_rows), "l"(b_rows), "n"(accumulate))
+                 : "r"(a_rows), "r"(b_rows), "n"(accumulate), "n"(SWIZZLE_128 | STRIDE))
 
-// Asm operands are numbered: `count` accumulators, then the two descriptors and the flag.
-#define MULTIPLY(width, count, a, b, keep)                                                     \
+// Asm operands are numbered: `count` accumulators, the descriptors' lower halves, the flag, the upper half.
+#define MULTIPLY(width, count, a, b, keep, high)                                                     \
     template <>                                                                                \
     struct Multiply<width> {                                                                   \
         template <class Operand, bool accumulate>                                              \
-        static __device__ __forceinline__ void issue(float (&d)[count], uint64_t a_rows,       \
-                                                     uint64_t b_rows) {                        \
+        static __device__ __forceinline__ void issue(float (&d)[count], uint32_t a_rows,       \
+                                                     uint32_t b_rows) {                        \
             if constexpr (std::is_same_v<Operand, Bf16>)                                       \
-                ISSUE(width, count, "bf16", a, b, keep);                                       \
+                ISSUE(width, count, "bf16", a, b, keep, high);                                       \
             else                                                                               \
-                ISSUE(width, count, "f16", a, b, keep);                                        \
+                ISSUE(width, count, "f16", a, b, keep, high);                                        \
         }                                                                                      \
     };
 
 template <int width>
 struct Multiply;
 
-MULTIPLY(16, 8, 8, 9, 10)
-MULTIPLY(32, 16, 16, 17, 18)
-MULTIPLY(48, 24, 24, 25, 26)
-MULTIPLY(64, 32, 32, 33, 34)
-MULTIPLY(80, 40, 40, 41, 42)
-MULTIPLY(96, 48, 48, 49, 50)
-MULTIPLY(112, 56, 56, 57, 58)
-MULTIPLY(128, 64, 64, 65, 66)
-MULTIPLY(144, 72, 72, 73, 74)
-MULTIPLY(160, 80, 80, 81, 82)
-MULTIPLY(176, 88, 88, 89, 90)
-MULTIPLY(192, 96, 96, 97, 98)
-MULTIPLY(208, 104, 104, 105, 106)
-MULTIPLY(224, 112, 112, 113, 114)
-MULTIPLY(240, 120, 120, 121, 122)
-MULTIPLY(256, 128, 128, 129, 130)
+MULTIPLY(16, 8, 8, 9, 10, 11)
+MULTIPLY(32, 16, 16, 17, 18, 19)
+MULTIPLY(48, 24, 24, 25, 26, 27)
+MULTIPLY(64, 32, 32, 33, 34, 35)
+MULTIPLY(80, 40, 40, 41, 42, 43)
+MULTIPLY(96, 48, 48, 49, 50, 51)
+MULTIPLY(112, 56, 56, 57, 58, 59)
+MULTIPLY(128, 64, 64, 65, 66, 67)
+MULTIPLY(144, 72, 72, 73, 74, 75)
+MULTIPLY(160, 80, 80, 81, 82, 83)
+MULTIPLY(176, 88, 88, 89, 90, 91)
+MULTIPLY(192, 96, 96, 97, 98, 99)
+MULTIPLY(208, 104, 104, 105, 106, 107)
+MULTIPLY(224, 112, 112, 113, 114, 115)
+MULTIPLY(240, 120, 120, 121, 122, 123)
+MULTIPLY(256, 128, 128, 129, 130, 131)
 
 #undef MULTIPLY
 #undef ISSUE

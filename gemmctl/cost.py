@@ -9,7 +9,7 @@ import numpy as np
 
 from gemmctl import dtypes
 from gemmctl.problem import Problem
-from gemmctl.tiling import K_TILE, PANEL, Floats, Launch
+from gemmctl.tiling import K_TILE, PANEL_ROWS, Floats, Launch
 
 CLOCK_HZ = 1.75e9  # of a cycle below; an H200 at work runs at 1.4 to 1.9 GHz
 WGMMA_FLOP = 4096  # dense 16-bit floating-point operations per cycle and SM
@@ -20,17 +20,17 @@ L2_BYTES = 50e6  # what is larger comes from memory again each time it is needed
 class Constants:
     """What the model takes from measurements, in SM clock cycles; tools/fit_cost.py fits them."""
 
-    feed_bytes: float = 52.9  # that one SM draws from L2 in a cycle
-    memory_bytes: float = 21.5  # one SM's share of the memory bandwidth in a cycle
-    memory_wait: float = 0.00866  # more time for memory with one CTA per SM; twice it with clusters
-    reread: float = 0.265  # share of the memory's time that bytes which the L2 still holds take
-    launch_latency: float = 14900.0  # of a launch that does nothing much, from a cold start
-    cluster_latency: float = 4180.0  # more of a kernel that starts in clusters
-    tile_latency: float = 553.0  # until the first load of a tile, not hidden behind the tile before
-    epilogue_per_value: float = 0.115  # of D
-    part_per_value: float = 0.75  # of a part of a split sum, added up
-    exposed_feed: float = 0.0297  # share of the shorter of feeding and multiplying that shows
-    exposed_memory: float = 0.119  # the same of the SMs' work and the bytes from memory
+    feed_bytes: float = 51.3  # that one SM draws from L2 in a cycle
+    memory_bytes: float = 20.5  # one SM's share of the memory bandwidth in a cycle
+    reread: float = 0.258  # share of the memory's time that bytes which the L2 still holds take
+    launch_latency: float = 13200.0  # of a launch that does nothing much, from a cold start
+    cluster_latency: float = 3660.0  # more of a kernel that starts in clusters
+    tile_latency: float = 1020.0  # until a tile's first load, not hidden behind the tile before
+    epilogue_per_value: float = 0.0839  # of D
+    pingpong_epilogue: float = 0.517  # share of it that shows where warpgroups take turns
+    part_per_value: float = 1.53  # of a part of a split sum, added up
+    exposed_feed: float = 0.0468  # share of the shorter of feeding and multiplying that shows
+    exposed_memory: float = 0.0854  # the same of the SMs' work and the bytes from memory
 
 
 FITTED = Constants()
@@ -74,7 +74,8 @@ def _cycles(launch: Launch, constants: Constants) -> Floats:
     feed = (kernel.rows + width / kernel.cluster) * K_TILE * 2 / constants.feed_bytes
     per_k_tile = np.maximum(multiply, feed) + constants.exposed_feed * np.minimum(multiply, feed)
     added = np.where(tiles["k_tiles"] == 0, tiles["splits"], 0)  # parts
-    per_value = constants.epilogue_per_value + constants.part_per_value * added
+    shown = constants.pingpong_epilogue if kernel.pingpong else 1.0
+    per_value = shown * constants.epilogue_per_value + constants.part_per_value * added
     epilogue = per_value * kernel.rows * width
     work = epilogue + tiles["k_tiles"] * per_k_tile
     cycles: Floats = constants.tile_latency + work * sharing
@@ -90,7 +91,7 @@ def _memory(launch: Launch, problem: Problem, constants: Constants) -> float:
     m, n, k = columns.m[groups], columns.n[groups], columns.k[groups]
     size, size_d = dtypes.BY_NAME[kernel.operand].size, dtypes.BY_NAME[kernel.output].size
     of_b = n * k * size
-    panels = -(-m // (PANEL * launch.widths))
+    panels = -(-m // PANEL_ROWS)
     of_b = np.where(of_b > L2_BYTES, of_b * panels, of_b)
     written = m * n * size_d * np.where(columns.beta[groups] != 0, 2, 1)
     of_a = m * k * size
@@ -98,6 +99,4 @@ def _memory(launch: Launch, problem: Problem, constants: Constants) -> float:
         -(-m // launch.widths) - 1
     )
     nbytes = float((of_a + of_b + written + constants.reread * again).sum())
-    # More and smaller CTAs keep more loads in flight.
-    waiting = 1 + constants.memory_wait * kernel.cluster / kernel.ctas_per_sm
-    return waiting * nbytes / constants.memory_bytes / launch.machine.sm_count
+    return nbytes / constants.memory_bytes / launch.machine.sm_count

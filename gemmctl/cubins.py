@@ -12,6 +12,8 @@ from typing import Any
 
 from gemmctl.errors import DeviceUnusable, UsageError
 
+FORMAT = 1  # of manifest.json, as cubin/build.py writes it
+
 
 @dataclass(frozen=True)
 class Kernel:
@@ -19,7 +21,8 @@ class Kernel:
 
     A CTA computes ``rows`` columns of D (rows of B as it is stored, on wgmma's M) by up to
     ``max_width`` rows of D (rows of A, on wgmma's N). ``cluster`` CTAs lie side by side along
-    D's columns and share one tile of A.
+    D's columns and share one tile of A. The warpgroups that multiply share every tile
+    (cooperative) or, ``pingpong``, have one each and take turns.
     """
 
     name: str
@@ -33,6 +36,7 @@ class Kernel:
     threads: int
     cluster: int
     ctas_per_sm: int
+    pingpong: bool
     shared_bytes: int
     registers: int
 
@@ -117,6 +121,8 @@ def manifest() -> Manifest:
     where = folder()
     try:
         found: dict[str, Any] = json.loads((where / "manifest.json").read_text())
+        if found["format"] != FORMAT:
+            raise ValueError(f"its format is {found['format']}, not {FORMAT}")
         return Manifest(
             folder=where,
             kernels=tuple(

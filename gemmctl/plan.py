@@ -22,6 +22,7 @@ from gemmctl.yamlfile import Mark
 
 FENCE = 256  # bytes of 0xFF kept before and after every D, to show writes outside it
 ALIGNMENT = 256  # bytes; every operand starts on such a boundary (TMA itself needs 16)
+MAX_TILES = 1 << 24  # entries of a problem's tile lists: 1 GB, for a D that fills an H200's memory
 STREAMS = 8  # that launches of single groups are spread over
 
 # All groups of a pair of element types in one launch, or one launch for each group: one after
@@ -126,6 +127,7 @@ def make(
     for problem in problems:
         for group in {id(group): group for group in problem.groups}.values():
             refused.update(dict.fromkeys(_refusals(group, kernels)))
+        refused.update(dict.fromkeys(_too_many_tiles(problem)))
     if refused:
         raise ListError(refused)
     chosen = chosen or {}
@@ -194,6 +196,19 @@ def _refusals(group: Group, kernels: Sequence[Kernel]) -> Iterable[tuple[Mark, s
                 f"{key} is {value}, but TMA rows lie less than 2^40 bytes apart: {key} must be "
                 f"below {end} for {element}; the nearest is {key}: {legal}",
             )
+
+
+def _too_many_tiles(problem: Problem) -> Iterable[tuple[Mark, str]]:
+    """A problem whose tile list nobody would have the memory for; at its largest group."""
+    columns = problem.columns
+    rows = np.where(columns.k == 0, tiling.REDUCED_ROWS, 64)  # of the smallest tiles
+    tiles = -(-columns.m // rows) * -(-columns.n // 64)
+    if len(tiles) and (total := int(tiles.sum())) > MAX_TILES:
+        yield (
+            problem.groups[int(tiles.argmax())].where("m", "n"),
+            f"D of problem '{problem.name}' falls into {total} tiles, of which at most {MAX_TILES} "
+            "are planned at a time; make this group smaller, or put groups into another problem",
+        )
 
 
 def _nearest_multiple(value: int, step: int, low: int, end: int) -> int:
@@ -281,12 +296,12 @@ def _choose(
     problem: Problem, groups: Ints, kernels: Sequence[Kernel], machine: Machine, split: bool = True
 ) -> Launch:
     """The way to cut that the cost model finds fastest; sums are split only if ``split``."""
-    candidates = [
+    candidates = (
         tiling.cut(problem, groups, kernel, choice, machine)
         for kernel in kernels
         for choice in tiling.choices(problem, groups, kernel, machine)
         if split or choice.splits == 1
-    ]
+    )
     return min(candidates, key=lambda launch: cost.estimate(launch, problem))
 
 

@@ -32,17 +32,19 @@ TILE = np.dtype(
         ("readers", np.uint32),  # entries that add up these parts
         ("row", np.uint32),  # of the parts, where the rows to add up begin
         ("plain", np.uint32),  # alpha is 1, beta is 0, and D's rows are whole 16-byte words
-        ("unused", np.uint32, 2),
+        ("backward", np.uint32),  # slices along K are taken from the last to the first
+        ("unused", np.uint32),
     ]
 )
 
 K_TILE = 64  # elements of K in one pipeline stage: 128 bytes of a 16-bit type, the swizzle's span
 WIDTH_STEP = 16  # tile widths come in multiples of this: two 8-wide wgmma columns per stmatrix pair
+TURNING_K = 4096  # from which turning about pays: 0.9% at 7168, for fewer bytes; nothing at 2048
 REDUCED_ROWS = 16  # rows of D in an entry that adds up parts (cubin/tile.cuh)
 MIN_SPLIT_K_TILES = 8  # slices of K that a part is worth its way through memory for
 FEW_ROWS = 600  # rows of A below which B's bytes take longer than its multiplications
 LONG_K = 1024  # a tile of at least this K is worth scheduling; shorter ones are latency-bound
-PANEL = 8  # tiles of A that stay live while B streams past: about a square window over 66 pairs
+PANEL_ROWS = 2048  # rows of A that stay live while B streams past: all tiles at work are a square
 
 
 @dataclass(frozen=True)
@@ -81,8 +83,8 @@ class Launch:
 
     @property
     def room(self) -> int:
-        """Clusters (or single CTAs) that the GPU runs at one time."""
-        return self.machine.sm_count * self.kernel.ctas_per_sm // self.kernel.cluster
+        """Clusters (or single CTAs) that the GPU runs at one time: a wave of tiles."""
+        return _room(self.machine, self.kernel)
 
     @property
     def clusters(self) -> int:
@@ -116,6 +118,11 @@ class Launch:
         return int(per_k.sum()) * self.kernel.columns_per_tile * K_TILE
 
 
+def _room(machine: Machine, kernel: Kernel) -> int:
+    """Clusters (or single CTAs) that a GPU runs at one time."""
+    return machine.sm_count * kernel.ctas_per_sm // kernel.cluster
+
+
 def choices(problem: Problem, groups: Ints, kernel: Kernel, machine: Machine) -> list[Choice]:
     """Ways to cut a launch that are worth considering for one kernel.
 
@@ -137,24 +144,28 @@ def choices(problem: Problem, groups: Ints, kernel: Kernel, machine: Machine) ->
 def cut(problem: Problem, groups: Ints, kernel: Kernel, choice: Choice, machine: Machine) -> Launch:
     """Cut groups into tiles: as few rows of tiles as the width allows, each as narrow as fits.
 
-    Tiles of a group go in panels of PANEL rows of tiles, each panel along all of B, so that the
-    tiles in flight at one time form a square and read the least.
+    Tiles of a group go in panels of about PANEL_ROWS rows, each panel along all of B and the next
+    one back, so that the tiles at work at one time form a square and read the least. Where all K
+    are long, every other wave of tiles takes K backward: it begins with what the wave before it,
+    which moved along K in step, ended with and left in the L2.
     """
     columns = problem.columns
     m, n, k = columns.m[groups], columns.n[groups], columns.k[groups]
     widths = _ceil(_ceil(m, _ceil(m, choice.width)), WIDTH_STEP) * WIDTH_STEP
+    widths[k == 0] = REDUCED_ROWS  # what the kernel does where it only adds up, here nothing
     tiles_m, tiles_n = _ceil(m, widths), _ceil(n, kernel.columns_per_tile)
     counts = tiles_m * tiles_n
     of = np.repeat(np.arange(len(groups)), counts)
     index = np.arange(len(of)) - np.repeat(np.cumsum(counts) - counts, counts)
-    panel_tiles = (PANEL * tiles_n)[of]
-    panel = index // panel_tiles
-    height = np.minimum(PANEL, tiles_m[of] - panel * PANEL)
-    inside = index - panel * panel_tiles
+    full = -(-PANEL_ROWS // widths)[of]  # rows of tiles in a panel
+    panel = index // (full * tiles_n[of])
+    height = np.minimum(full, tiles_m[of] - panel * full)
+    inside = index - panel * full * tiles_n[of]
+    along = np.where(panel % 2 == 0, inside // height, tiles_n[of] - 1 - inside // height)
     tiles = np.zeros(len(of), TILE)
     tiles["group"] = of
-    tiles["m0"] = (panel * PANEL + inside % height) * widths[of]
-    tiles["n0"] = inside // height * kernel.columns_per_tile
+    tiles["m0"] = (panel * full + inside % height) * widths[of]
+    tiles["n0"] = along * kernel.columns_per_tile
     tiles["width"] = widths[of]
     tiles["k_tiles"] = _ceil(k, K_TILE)[of]
     alpha, beta = columns.alpha[groups], columns.beta[groups]
@@ -163,6 +174,8 @@ def cut(problem: Problem, groups: Ints, kernel: Kernel, choice: Choice, machine:
     words = (n % word == 0) & (columns.ldd[groups] % word == 0)
     tiles["plain"] = ((alpha == 1) & (beta == 0) & words)[of]
     tiles = _ordered(problem, groups, tiles)
+    if k.min() == k.max() >= TURNING_K:
+        tiles["backward"] = np.arange(len(tiles)) // _room(machine, kernel) % 2
     if choice.splits > 1:
         tiles = _split(tiles, choice.splits, m[tiles["group"]])
     return Launch(kernel, choice, groups, widths, tiles, machine)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
+import math
 import re
 import shutil
 import sys
@@ -191,12 +192,22 @@ def test_the_ctas_of_an_sm_fit_its_shared_memory(variant: Any) -> None:
     assert variant.ctas_per_sm * per_cta <= build.SM_SHARED_BYTES
 
 
+def by_schedule(source: str) -> dict[str, tuple[int, int]]:
+    """The numbers in gemm.cuh that depend on the schedule: of cooperative, of pingpong kernels."""
+    found = re.findall(r"(\w+)(?: = |<C::)pingpong \? (\d+) : (\d+)", source)
+    return {name: (int(cooperative), int(pingpong)) for name, pingpong, cooperative in found}
+
+
 def shared_bytes(variant: Any, stages: int) -> int:
-    """What gemm.cuh's Shared takes: stages, staging buffers, the tile, and the barriers."""
+    """What gemm.cuh's Shared takes: stages, staging buffers, records, targets, and the barriers."""
+    numbers = by_schedule(text("gemm.cuh"))
     stage = (variant.rows + variant.max_width) * constant("K_TILE") * 2
-    staging = variant.consumers * 2 * constant("STAGING_BYTES")
-    barriers = 8 * (2 * stages + 2)
-    return stages * stage + staging + tiling.TILE.itemsize + barriers
+    buffers = (numbers[name][variant.pingpong] for name in ("buffers", "staging_bytes"))
+    staging = variant.consumers * math.prod(buffers)
+    target = 24  # epilogue.cuh: TargetD
+    barriers = 8 * (2 * stages + 4 + variant.consumers)
+    records = 2 * tiling.TILE.itemsize
+    return stages * stage + staging + records + variant.consumers * target + barriers
 
 
 @VARIANTS
@@ -221,20 +232,26 @@ def test_loads_run_at_least_two_stages_ahead_of_the_multiply_in_flight(variant: 
 def test_what_the_kernel_keeps_in_shared_memory_is_what_the_build_counts() -> None:
     declared = re.sub(r"alignas\(\d+\) ", "", text("gemm.cuh"))
     (body,) = re.findall(r"struct Shared {(.*?)\n};", declared, re.S)
-    assert re.findall(r"(\w+) (\w+)((?:\[[^]]+\])*);", body) == [
+    assert re.findall(r"(\w+(?:<.*>)?) (\w+)((?:\[[^]]+\])*);", body) == [
         ("uint8_t", "ring", "[C::stages][C::stage_bytes]"),
-        ("uint8_t", "staging", "[C::consumers][2][STAGING_BYTES]"),
-        ("Tile", "tile", ""),
+        ("Staging<C::buffers, C::staging_bytes>", "staging", "[C::consumers]"),
+        ("Tile", "tiles", "[2]"),
         ("uint64_t", "full", "[C::stages]"),
         ("uint64_t", "empty", "[C::stages]"),
-        ("uint64_t", "tile_full", ""),
-        ("uint64_t", "tile_empty", ""),
+        ("uint64_t", "tile_full", "[2]"),
+        ("uint64_t", "tile_empty", "[2]"),
+        ("TargetD", "target", "[C::consumers]"),
+        ("uint64_t", "turn", "[C::consumers]"),
     ]
+    (target,) = re.findall(r"struct TargetD {\n(.*?);\n\n", text("epilogue.cuh"), re.S)
+    assert re.sub(r"\s+", " ", target).strip() == "uint64_t address, ld; uint32_t m, n"
 
 
 def test_the_build_and_the_kernel_agree_on_their_constants() -> None:
     assert 2 * constant("K_TILE") == build.K_TILE_BYTES
-    assert 2 * constant("STAGING_BYTES") == build.STAGING_BYTES
+    numbers = by_schedule(text("gemm.cuh"))
+    for pingpong, staging in build.STAGING_BYTES.items():
+        assert numbers["buffers"][pingpong] * numbers["staging_bytes"][pingpong] == staging
 
 
 @VARIANTS
@@ -245,9 +262,10 @@ def test_a_tile_is_one_that_wgmma_and_the_tile_list_know(variant: Any) -> None:
 
 
 @VARIANTS
-def test_the_name_of_a_variant_is_its_tile_and_its_cluster(variant: Any) -> None:
+def test_the_name_of_a_variant_is_its_tile_its_cluster_and_its_schedule(variant: Any) -> None:
     cluster = f"x{variant.cluster}" if variant.cluster > 1 else ""
-    assert variant.name == f"{variant.rows}x{variant.max_width}{cluster}"
+    schedule = "p" if variant.pingpong else ""
+    assert variant.name == f"{variant.rows}x{variant.max_width}{cluster}{schedule}"
 
 
 def test_every_variant_has_a_name_of_its_own() -> None:
@@ -265,9 +283,9 @@ def test_the_registers_that_multiply_are_no_more_than_the_loading_warpgroup_give
     entry: dict[str, Any],
 ) -> None:
     """Where there are two consumers; a claim for more than there is would wait for ever."""
+    numbers = by_schedule(text("gemm.cuh"))
     released, claimed = (
-        int(re.findall(rf"ptx::registers_{what}<(\d+)>", text("gemm.cuh"))[0])
-        for what in ("release", "claim")
+        numbers[f"registers_{what}"][entry["pingpong"]] for what in ("release", "claim")
     )
     assert released % 8 == claimed % 8 == 0
     if entry["threads"] == 3 * 128:
@@ -311,6 +329,7 @@ def test_the_manifest_says_of_a_kernel_what_it_was_compiled_with(tmp_path: Path)
             "OPERAND": {"bf16": "wgmma::Bf16", "f16": "wgmma::F16"}[entry["operand"]],
             "OUTPUT": {"bf16": "OutBf16", "f16": "OutF16", "f32": "OutF32"}[entry["output"]],
             "CONSUMERS": str(entry["rows"] // 64),
+            "PINGPONG": "true" if entry["pingpong"] else "false",
             "MAX_WIDTH": str(entry["max_width"]),
             "STAGES": str(entry["stages"]),
             "CLUSTER": str(entry["cluster"]),

@@ -112,6 +112,13 @@ def test_a_file_that_is_no_manifest_is_refused(
     assert "reinstall gemmctl, or run cubin/build.py" in str(caught.value)
 
 
+def test_a_manifest_of_another_format_is_refused(folder: Path) -> None:
+    found = json.loads((folder / "manifest.json").read_text())
+    (folder / "manifest.json").write_text(json.dumps({**found, "format": 2}))
+    with pytest.raises(DeviceUnusable, match="its format is 2, not 1"):
+        cubins.manifest()
+
+
 def test_half_a_manifest_is_refused(folder: Path) -> None:
     path = folder / "manifest.json"
     path.write_text(path.read_text()[:1000])

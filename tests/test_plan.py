@@ -109,6 +109,20 @@ def test_the_legal_value_that_is_named_is_legal_and_none_is_nearer(
         assert not any(legal(v) for v in range(max(extent, value - distance + 1), value + distance))
 
 
+def test_more_tiles_than_anyone_has_memory_for_are_refused_at_the_largest_group() -> None:
+    some = make_problem("m: 9, n: 8, k: 8", "m: 400000, n: 300000, k: 8", "m: 64, n: 64, k: 8")
+    ((mark, words),) = refusals(some)
+    assert mark == some.groups[1].marks["m"]
+    assert "29300002 tiles" in words and str(plan.MAX_TILES) in words
+
+
+@pytest.mark.parametrize(("k", "fits"), [(8, True), (0, False)])
+def test_tiles_that_multiply_nothing_are_smaller_and_sooner_too_many(k: int, fits: bool) -> None:
+    some = make_problem(f"m: 4194304, n: 6400, k: {k}")
+    found = list(plan._too_many_tiles(some))
+    assert (found == []) == fits
+
+
 def test_everything_that_is_wrong_is_said_at_once() -> None:
     first = make_problem("m: 64, n: 64, k: 8, lda: 65, a_layout: col")
     second = make_problem("m: 64, n: 64, k: 8", "m: 64, n: 64, k: 9")

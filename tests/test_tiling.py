@@ -19,9 +19,10 @@ from gemmctl.tiling import (
     H200,
     K_TILE,
     MIN_SPLIT_K_TILES,
-    PANEL,
+    PANEL_ROWS,
     REDUCED_ROWS,
     TILE,
+    TURNING_K,
     WIDTH_STEP,
     Choice,
     Launch,
@@ -278,13 +279,45 @@ def test_a_launch_without_split_tiles_needs_no_workspace_and_no_flags() -> None:
 # The order
 
 
-def test_tiles_go_in_panels_of_rows_each_panel_along_all_of_b() -> None:
-    high, wide, of = PANEL + 3, 4, kernel("128x256")
+def test_tiles_go_in_panels_of_rows_each_panel_along_all_of_b_and_the_next_one_back() -> None:
+    panel, wide, of = PANEL_ROWS // 256, 4, kernel("128x256")
+    high = 2 * panel + 3
     some = make_problem(f"m: {256 * high}, n: {of.columns_per_tile * wide}, k: 64")
     tiles = launch_of(some, of).tiles
     places = [(int(t["m0"]) // 256, int(t["n0"]) // of.columns_per_tile) for t in tiles]
-    panels = [range(PANEL), range(PANEL, high)]
-    assert places == [(i, j) for panel in panels for j in range(wide) for i in panel]
+    there, back = range(wide), range(wide)[::-1]
+    ways = [(range(panel), there), (range(panel, 2 * panel), back), (range(2 * panel, high), there)]
+    assert places == [(i, j) for rows, columns in ways for j in columns for i in rows]
+
+
+@pytest.mark.parametrize("width", [64, 96, 192, 256])
+def test_a_panel_of_narrow_tiles_has_more_of_them(width: int) -> None:
+    of = kernel("128x256")
+    some = make_problem(f"m: {4 * PANEL_ROWS}, n: {2 * of.columns_per_tile}, k: 64")
+    tiles = launch_of(some, of, width=width).tiles
+    panel = tiles["m0"][: int((tiles["n0"] == 0).argmin())]
+    assert PANEL_ROWS <= len(panel) * tiles["width"][0] < PANEL_ROWS + width
+
+
+def test_every_other_wave_takes_a_long_k_backward() -> None:
+    of = kernel("128x256x2")
+    wave = launch_of(make_problem("m: 16, n: 8, k: 8"), of).room
+    some = make_problem(f"m: {256 * 5 * wave}, n: {of.columns_per_tile}, k: {TURNING_K}")
+    backward = launch_of(some, of).tiles["backward"].reshape(5, wave)
+    assert backward.tolist() == [[turn] * wave for turn in (0, 1, 0, 1, 0)]
+
+
+@pytest.mark.parametrize("k", [(64, 64), (TURNING_K - 64, TURNING_K - 64), (TURNING_K, 64)])
+def test_where_not_all_k_are_long_all_tiles_take_k_forward(k: tuple[int, int]) -> None:
+    some = make_problem(*(f"m: 8192, n: 8192, k: {each}" for each in k))
+    assert not launch_of(some, kernel("128x256x2")).tiles["backward"].any()
+
+
+def test_a_group_without_k_is_cut_as_finely_as_parts_are_added_up() -> None:
+    tiles = launch_of(make_problem("m: 50, n: 100, k: 0"), kernel("128x256")).tiles
+    assert tiles[["m0", "width", "k_tiles"]].tolist() == [
+        (m0, REDUCED_ROWS, 0) for m0 in range(0, 50, REDUCED_ROWS)
+    ]
 
 
 def test_long_sums_come_first() -> None:
@@ -325,7 +358,7 @@ def considered(some: Problem, of: Kernel, machine: Machine = H200) -> list[Choic
     return choices(some, np.arange(len(some.groups)), of, machine)
 
 
-@pytest.mark.parametrize("name", ["128x256x2", "128x256", "64x128"])
+@pytest.mark.parametrize("name", ["128x256x2", "128x256", "128x192x2p", "64x128"])
 def test_widths_from_the_kernels_own_down_to_half_of_it_are_considered(name: str) -> None:
     of = kernel(name)
     widths = [choice.width for choice in considered(make_problem("m: 600, n: 600, k: 64"), of)]

@@ -359,7 +359,7 @@ def test_json_keeps_what_the_fit_needs(gemmctl: Command, two_problems: Path) -> 
 def test_candidates_without_time_are_told(gemmctl: Command, two_problems: Path) -> None:
     done = gemmctl("tune", two_problems, "--max-time", "0")
     assert [row[:2] for row in rows(done.stdout)] == [["one", "1"], ["two", "1"]]
-    assert "one: no time for 2 of 3 candidates; raise --max-time" in done.stderr
+    assert "one: no time for 3 of 4 candidates; raise --max-time" in done.stderr
 
 
 def test_run_uses_what_tune_found(gemmctl: Command, two_problems: Path) -> None:

@@ -57,6 +57,8 @@ class _Params(ctypes.Structure):
         ("tile_count", ctypes.c_uint32),
         ("counter", ctypes.c_uint64),
         ("flags", ctypes.c_uint64),
+        ("tables", ctypes.c_uint64),
+        ("tables_bytes", ctypes.c_uint32),
         ("workspace", ctypes.c_uint64),
         ("maps", ctypes.c_uint64),
         ("groups", _Groups),
@@ -463,7 +465,8 @@ class CudaSession:
         offsets = np.cumsum([0, *sizes])
         uploaded = int(offsets[-1])
         groups = [len(launch.groups) for launch in plan.launches]
-        block = device.allocate(uploaded + MAPS * MAP_BYTES * sum(groups), self.cleanup)
+        nbytes = uploaded + MAPS * MAP_BYTES * sum(groups)
+        block = device.allocate(nbytes, self.cleanup)
         host = device.pinned(max(uploaded, 1), self.cleanup)
         for part, offset in zip(parts, offsets, strict=False):
             host[offset : offset + part.nbytes] = part.view(np.uint8)
@@ -481,6 +484,8 @@ class CudaSession:
                 tile_count=len(launch.tiles),
                 counter=counter,
                 flags=flags,
+                tables=block,
+                tables_bytes=nbytes,
                 workspace=workspace,
                 maps=maps,
                 groups=arrays,
@@ -523,7 +528,9 @@ def encode_map(
     room = np.zeros(2 * MAP_BYTES, np.uint8)
     skip = -room.ctypes.data % MAP_BYTES
     made = room[skip : skip + MAP_BYTES]
-    swizzle_128, l2_256, zeros = 3, 3, 0  # CUtensorMapSwizzle, L2promotion, FloatOOBfill
+    # CUtensorMapSwizzle, L2promotion, FloatOOBfill. 256 bytes at a time would bring the next K tile
+    # along with this one, and delay whoever waits for this one.
+    swizzle_128, l2_128, zeros = 3, 2, 0
     result = encode(
         made.ctypes.data,
         dtypes.BY_NAME[dtype].tensormap_code,
@@ -535,7 +542,7 @@ def encode_map(
         (ctypes.c_uint32 * 2)(1, 1),
         0,
         swizzle_128,
-        l2_256,
+        l2_128,
         zeros,
     )
     _check(driver.CUresult(result), "the driver refuses a tensor map")

@@ -210,7 +210,8 @@ def test_times_are_positive_and_leave_the_result_alone(device: CudaDevice, cold:
 
 
 def test_what_does_not_fit_is_refused_before_it_is_allocated(device: CudaDevice) -> None:
-    text = "gemmctl: 1\nproblems:\n  - {name: x, groups: [{m: 100000, n: 1000000, k: 8}]}\n"
+    group = "{m: 2000, n: 8, k: 8, lda: 100000000}"
+    text = f"gemmctl: 1\nproblems:\n  - {{name: x, groups: [{group}]}}\n"
     with (
         pytest.raises(
             Exception, match=r"need 40\d\.\d\d GB of GPU memory and \d+\.\d\d GB are free"
