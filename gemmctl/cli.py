@@ -150,10 +150,11 @@ def run(
     ] = "normal",
     seed: Seed = 0,
     launch: Annotated[
-        Literal["grouped", "serial", "streams"],
+        Literal["grouped", "graph", "serial", "streams"],
         typer.Option(
-            help="grouped: one launch for all groups of the same element types; serial: one for "
-            "each group, in a CUDA graph; streams: the same over 8 streams."
+            help="grouped: one launch for all groups of the same element types; graph: the same "
+            "and the set-up of its tensor maps as one CUDA graph; serial: a launch for each "
+            "group, in a CUDA graph; streams: the same over 8 streams."
         ),
     ] = "grouped",
     against: Annotated[
@@ -453,7 +454,7 @@ def _ready(
     manifest, count = cubins.manifest(), device.facts.sm_count
     machine = H200 if count is None else Machine(count)
     chosen = {}
-    if tuned and kernel is None and launch == "grouped":
+    if tuned and kernel is None and launch in ("grouped", "graph"):
         chosen = TuneCache(device.facts, manifest, out.note).find(plans)
     if chosen or machine != H200:
         problems = [made.problem for made in plans]

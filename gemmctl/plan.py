@@ -25,9 +25,10 @@ ALIGNMENT = 256  # bytes; every operand starts on such a boundary (TMA itself ne
 MAX_TILES = 1 << 24  # entries of a problem's tile lists: 1 GB, for a D that fills an H200's memory
 STREAMS = 8  # that launches of single groups are spread over
 
-# All groups of a pair of element types in one launch, or one launch for each group: one after
-# another, or over STREAMS streams; both as a graph, so that the host does not set the pace.
-Launching = Literal["grouped", "serial", "streams"]
+# All groups of a pair of element types in one launch, alone or together with the set-up of its
+# tensor maps; or one launch for each group, one after another or over STREAMS streams. All but the
+# first are CUDA graphs, so that the host does not set the pace.
+Launching = Literal["grouped", "graph", "serial", "streams"]
 
 
 @dataclass(frozen=True)
@@ -233,7 +234,7 @@ def _plan(
             choice = choices[len(launches)]
             kernel = next(kernel for kernel in fitting if kernel.name == choice.kernel)
             launches.append(tiling.cut(problem, groups, kernel, choice, machine))
-        elif launch == "grouped":
+        elif launch in ("grouped", "graph"):
             launches.append(_choose(problem, groups, fitting, machine))
         else:
             launches += _choose_each(problem, groups, fitting, machine, split=launch == "serial")

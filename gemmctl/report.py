@@ -149,10 +149,18 @@ def run_record(result: Result) -> Record:
         "bound_fraction": result.bound_fraction,
         "setup_host_s": result.setup.host_s,
         "setup_device_s": result.setup.device_s,
+        "replay_s": result.setup.replay_s,
         "telemetry": [asdict(reading) for reading in result.telemetry],
         "samples_s": list(result.samples),
         **_against_record(result),
     }
+
+
+def _replay_columns(results: Sequence[Result]) -> tuple[Column[Result], ...]:
+    """What the host spends on a run, if there are runs that are CUDA graphs."""
+    if all(result.setup.replay_s is None for result in results):
+        return ()
+    return (Column("replay us", lambda r: number(r.setup.replay_s, 1e-6)),)
 
 
 def _against_record(result: Result) -> Record:
@@ -205,6 +213,7 @@ def run(
         Column("% of bound", lambda r: _percent(r.bound_fraction)),
         Column("spread %", lambda r: _percent(r.spread)),
         Column("set-up us", setup_us),
+        *_replay_columns(results),
         Column("samples", lambda r: str(len(r.samples)), verbose=True),
         Column("min us", lambda r: number(min(r.samples), 1e-6), verbose=True),
         Column("p5 us", lambda r: number(r.percentile_s(5), 1e-6), verbose=True),
@@ -231,7 +240,12 @@ def run(
             + (f"{facts.timers[settings.cache]}; " if facts.timers else "")
             + "set-up us is host"
             + ("" if facts.kind == "cpu" else " + GPU")
-            + " time, not part of the time measured",
+            + (
+                " time; the GPU's is part of the time measured, too"
+                if settings.launch == "graph" and not on_cpu
+                else " time, not part of the time measured"
+            )
+            + ("; replay us is host time per run" if _replay_columns(results) else ""),
             *_bound_note(facts.roofline),
             *_tuned_note(result.plan for result in results),
             *([AGAINST_NOTE] if any(result.rivals for result in results) else []),

@@ -793,6 +793,23 @@ def test_a_warm_sample_is_many_runs_in_one_graph_shared_out(
     assert [what for what, _ in driver.queued] == captured + ["record", "graph", "record"] * 3
 
 
+def test_a_graph_sets_up_the_maps_of_every_launch_in_every_run(driver: Driver) -> None:
+    made = plan_of("m: 64, n: 64, k: 64", "m: 8, n: 8, k: 8, d: f32", launch="graph")
+    with CudaDevice().open(made, SPEC) as session:
+        queued = [what for what, _ in driver.queued]
+        captured = queued.index("graph")
+        assert queued[captured - 4 : captured] == ["build_maps"] * 2 + ["gemm"] * 2
+        driver.queued.clear()
+        session.run()
+        assert [what for what, _ in driver.queued] == ["graph"]
+        assert session.setup.replay_s is not None
+        assert session.setup.replay_s > 0
+
+
+def test_a_run_that_is_no_graph_has_no_time_of_a_replay(session: CudaSession) -> None:
+    assert session.setup.replay_s is None
+
+
 def test_launches_of_single_groups_take_turns_on_the_streams(driver: Driver) -> None:
     made = plan_of("m: 64, n: 64, k: 64, count: 20", launch="streams")
     with CudaDevice().open(made, SPEC):
@@ -804,7 +821,8 @@ def test_launches_of_single_groups_take_turns_on_the_streams(driver: Driver) -> 
 def test_streams_begin_after_what_was_queued_before_and_are_waited_for(driver: Driver) -> None:
     with CudaDevice().open(plan_of("m: 64, n: 64, k: 64, count: 20", launch="streams"), SPEC):
         main = driver.queued[0][1]
-    spread = driver.queued[[what for what, _ in driver.queued].index("gemm") - plan.STREAMS :]
+    names = [what for what, _ in driver.queued]
+    spread = driver.queued[names.index("gemm") - plan.STREAMS : names.index("graph")]
     others = [stream for _, stream in spread[1 : plan.STREAMS]]
     assert spread[: plan.STREAMS] == [("record", main), *(("wait", other) for other in others)]
     joined = [step for other in others for step in (("record", other), ("wait", main))]

@@ -39,8 +39,17 @@ def test_every_group_with_a_d_has_a_launch_of_its_own(launch: Launching) -> None
     assert all((one.tiles["group"] == 0).all() for one in launches)
 
 
+def test_a_graph_has_the_launches_of_a_grouped_run() -> None:
+    graph, grouped = planned("graph"), planned("grouped")
+    assert graph.choices == grouped.choices
+    assert all(
+        np.array_equal(one.tiles, other.tiles)
+        for one, other in zip(graph.launches, grouped.launches, strict=True)
+    )
+
+
 def test_only_streams_are_several() -> None:
-    assert planned("grouped").streams == planned("serial").streams == 1
+    assert {planned(one).streams for one in ("grouped", "graph", "serial")} == {1}
     assert planned("streams").streams == plan.STREAMS
 
 
@@ -59,8 +68,8 @@ def test_operands_lie_where_they_lie_for_a_grouped_launch() -> None:
     assert all(np.array_equal(getattr(grouped, x), getattr(serial, x)) for x in "abcd")
 
 
-@pytest.mark.parametrize("launch", ["serial", "streams"])
-def test_launched_one_by_one_they_are_right(launch: Launching) -> None:
+@pytest.mark.parametrize("launch", ["graph", "serial", "streams"])
+def test_however_launched_they_are_right(launch: Launching) -> None:
     made, spec = planned(launch), DataSpec("int", 5)
     with CpuDevice().open(made, spec) as session:
         session.run()

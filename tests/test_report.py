@@ -12,6 +12,7 @@ from gemmctl.bench import Result, Rival, Settings
 from gemmctl.data import DataSpec
 from gemmctl.device.base import Facts, Setup, Telemetry
 from gemmctl.formats import Report, render
+from gemmctl.plan import Launching
 from gemmctl.reference import Verdict
 from support import TWO_PROBLEMS, make_plans
 
@@ -33,9 +34,17 @@ def results(facts: Facts = GPU) -> list[Result]:
     ]
 
 
-def throughput(facts: Facts = GPU, *, verbose: bool = False) -> Report:
-    head = report.run_head(facts, Settings(), cubins.manifest())
-    return report.run(head, results(facts), facts, Settings(), verbose=verbose)
+def throughput(
+    facts: Facts = GPU,
+    *,
+    verbose: bool = False,
+    launch: Launching = "grouped",
+    replay_s: float | None = None,
+) -> Report:
+    settings = Settings(launch=launch)
+    head = report.run_head(facts, settings, cubins.manifest())
+    shown = [replace(r, setup=replace(r.setup, replay_s=replay_s)) for r in results(facts)]
+    return report.run(head, shown, facts, settings, verbose=verbose)
 
 
 def cells(text: str) -> list[list[str]]:
@@ -52,6 +61,13 @@ def test_the_throughput_table_has_the_columns_of_the_contract() -> None:
         "problem", "groups", "dtype", "MxNxK", "GFLOP", "MB", "kernel", "time us (cold)",
         "TFLOP/s", "GB/s", "% of bound", "spread %", "set-up us",
     ]  # fmt: skip
+
+
+def test_a_graph_shows_what_a_replay_takes_the_host() -> None:
+    shown = throughput(launch="graph", replay_s=4.2e-6)
+    assert dict(zip(shown.titles, shown.rows[0], strict=True))["replay us"] == "4.200"
+    assert shown.records[0]["replay_s"] == 4.2e-6
+    assert "the GPU's is part of the time measured, too; replay us is host time" in shown.notes[0]
 
 
 def test_verbose_adds_padding_waves_clocks_power_and_throttling() -> None:

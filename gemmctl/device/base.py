@@ -42,11 +42,13 @@ class Setup:
     """What it cost to make a plan ready to launch, in seconds.
 
     host_s: building and uploading the arrays; device_s: the kernel that builds the tensor maps
-    (None where there is none).
+    (None where there is none); replay_s: what the host spends on launching a run again (None
+    where runs are not CUDA graphs).
     """
 
     host_s: float
     device_s: float | None
+    replay_s: float | None = None
 
 
 class Session(Protocol):

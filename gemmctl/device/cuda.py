@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, fields
 from functools import partial
-from time import monotonic, sleep
+from time import monotonic, perf_counter, sleep
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,7 @@ MAP_BYTES = 128  # of a tensor map, which has to lie on a multiple of it
 FLAGS_PER_TILE = 4  # one for each warpgroup that multiplies, in every CTA of a cluster
 MAPS = 2  # of each group: A's and B's
 MAP_THREADS = 96  # support.cu: one thread per map
+REPLAYS = 9  # of a CUDA graph, to see what the host spends on one
 WARM_RUNS = 20  # back to back in one sample of a warm run
 TIMERS = {
     "cold": "each sample is one run between GPU timestamps, queued behind an L2 flush",
@@ -352,22 +353,23 @@ class CudaSession:
             device.function(k.file, k.symbol, k.shared_bytes)
             for k in (launch.kernel for launch in plan.launches)
         ]
-        build_maps = device.support("build_maps")
+        self._build_maps = device.support("build_maps")
         begun, ended = device.event(cleanup), device.event(cleanup)
         started = monotonic()
         self.ready = self._upload(kernels)
-        arguments = [self._map_arguments(ready) for ready in self.ready]
+        self._told = [self._map_arguments(ready) for ready in self.ready]
         device.record(begun)
-        for ready, told in zip(self.ready, arguments, strict=True):
-            ctas = -(-MAPS * len(ready.launch.groups) // MAP_THREADS)
-            device.launch(build_maps, (ctas, 1), MAP_THREADS, told)
+        self._set_up_maps()
         device.record(ended)
         device.wait()
         self._fan = device.fan(plan.streams, cleanup)
         self._queue = self._launch
+        replay_s = None
+        host_s = monotonic() - started
         if plan.launch != "grouped":
             self._queue = partial(device.launch_graph, device.capture(self._launch, cleanup))
-        self.setup = Setup(monotonic() - started, _elapsed_s(begun, ended))
+            replay_s = self._replay_s()
+        self.setup = Setup(host_s, _elapsed_s(begun, ended), replay_s)
 
     def run(self) -> None:
         """Run the plan's launches once and wait for them."""
@@ -410,9 +412,27 @@ class CudaSession:
             runs = 1 if cold else WARM_RUNS
             return [_elapsed_s(*pair) / runs for pair in pairs]
 
+    def _set_up_maps(self) -> None:
+        """Queue the kernel that builds the tensor maps, for every launch."""
+        for ready, told in zip(self.ready, self._told, strict=True):
+            ctas = -(-MAPS * len(ready.launch.groups) // MAP_THREADS)
+            self.device.launch(self._build_maps, (ctas, 1), MAP_THREADS, told)
+
+    def _replay_s(self) -> float:
+        """Seconds of host time that queueing a run takes, while nothing else is queued."""
+        taken = []
+        for _ in range(REPLAYS):
+            started = perf_counter()
+            self._queue()
+            taken.append(perf_counter() - started)
+            self.device.wait()
+        return float(np.median(taken))
+
     def _launch(self) -> None:
         """Queue all launches, in turn over the plan's streams."""
         streams = self._fan.streams
+        if self._plan.launch == "graph":
+            self._set_up_maps()
         with self._fan.spread():
             for i, ready in enumerate(self.ready):
                 self._launch_one(ready, streams[i % len(streams)])

@@ -116,9 +116,9 @@ AWKWARD = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("launch", ["serial", "streams"])
+@pytest.mark.parametrize("launch", ["graph", "serial", "streams"])
 @pytest.mark.parametrize("kind", ["int", "normal"])
-def test_groups_launched_one_by_one_are_right(
+def test_however_launched_groups_are_right(
     device: CudaDevice, launch: Launching, kind: str
 ) -> None:
     made, spec = planned(*AWKWARD, launch=launch), DataSpec(kind, 5)  # type: ignore[arg-type]
@@ -127,9 +127,9 @@ def test_groups_launched_one_by_one_are_right(
         assert wrong(made, session, spec) == []
 
 
-@pytest.mark.parametrize("launch", ["serial", "streams"])
+@pytest.mark.parametrize("launch", ["graph", "serial", "streams"])
 @pytest.mark.parametrize("cold", [True, False])
-def test_timing_groups_one_by_one_leaves_a_right_result(
+def test_timing_graphs_leaves_a_right_result(
     device: CudaDevice, launch: Launching, cold: bool
 ) -> None:
     made, spec = planned(*AWKWARD, launch=launch), DataSpec("int", 5)
