@@ -369,6 +369,7 @@ class CudaSession:
         if plan.launch != "grouped":
             self._queue = partial(device.launch_graph, device.capture(self._launch, cleanup))
             replay_s = self._replay_s()
+            self.poison()
         self.setup = Setup(host_s, _elapsed_s(begun, ended), replay_s)
 
     def run(self) -> None:

@@ -138,6 +138,13 @@ def test_timing_graphs_leaves_a_right_result(
         assert wrong(made, session, spec) == []
 
 
+@pytest.mark.parametrize("launch", ["grouped", "graph"])
+def test_d_is_poison_until_the_first_run(device: CudaDevice, launch: Launching) -> None:
+    made, spec = planned(*AWKWARD, launch=launch), DataSpec("int", 5)
+    with device.open(made, spec) as session:
+        assert (session.read(made.layout.d_begin, made.layout.d_end) == 0xFF).all()
+
+
 def test_streams_give_the_same_bits_every_time(device: CudaDevice) -> None:
     made, spec = planned(*AWKWARD, launch="streams"), DataSpec("normal", 5)
     begin, end = made.layout.d_begin, made.layout.d_end
