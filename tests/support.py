@@ -6,6 +6,7 @@ import io
 import os
 import subprocess
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import gemmctl
@@ -39,9 +40,25 @@ def make_problem(*groups: str, defaults: str = "") -> problem.Problem:
     return made
 
 
-def make_plans(text: str) -> list[plan.Plan]:
+def make_plans(text: str, launch: plan.Launching = "grouped") -> list[plan.Plan]:
     """The plans of the problems in a list's text."""
-    return plan.make(problem.load(["-"], io.StringIO(text)), cubins.manifest().kernels)
+    problems = problem.load(["-"], io.StringIO(text))
+    return plan.make(problems, cubins.manifest().kernels, launch=launch)
+
+
+@dataclass
+class Clock:
+    """Time that passes only when something sleeps or runs."""
+
+    now: float = 0.0
+    slept: list[float] = field(default_factory=list)
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.now += seconds
 
 
 def environment(**changes: str) -> dict[str, str]:

@@ -10,24 +10,9 @@ from gemmctl.bench import Entry, Result, Rival, Settings, measure
 from gemmctl.device.base import Facts, Setup, Telemetry
 from gemmctl.plan import Plan
 from gemmctl.roofline import Roofline
-from support import make_plans
+from support import Clock, make_plans
 
 ALL_RUNS = Settings(warmup=0, runs=40, max_time_s=1e9, max_noise=0)
-
-
-@dataclass
-class Clock:
-    """Time that passes only when something sleeps or runs."""
-
-    now: float = 0.0
-    slept: list[float] = field(default_factory=list)
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.slept.append(seconds)
-        self.now += seconds
 
 
 @dataclass

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import io
-
 import numpy as np
 import pytest
 
-from gemmctl import cubins, plan, problem, reference
+from gemmctl import plan, reference
 from gemmctl.data import DataSpec
 from gemmctl.device.cpu import CpuDevice
 from gemmctl.plan import Launching, Plan
+from support import make_plans
 
 LIST = """\
 gemmctl: 1
@@ -26,9 +25,7 @@ problems:
 
 
 def planned(launch: Launching, text: str = LIST) -> Plan:
-    (made,) = plan.make(
-        problem.load(["-"], io.StringIO(text)), cubins.manifest().kernels, launch=launch
-    )
+    (made,) = make_plans(text, launch)
     return made
 
 

@@ -19,7 +19,7 @@ from gemmctl.plan import Plan
 from gemmctl.tiling import Choice
 from gemmctl.tune import Settings, candidates, measure
 from gemmctl.tune_cache import TuneCache
-from support import TWO_PROBLEMS, Command, make_plans
+from support import TWO_PROBLEMS, Clock, Command, make_plans
 
 KERNELS = cubins.manifest().kernels
 NAMES = list(dict.fromkeys(kernel.name for kernel in KERNELS))
@@ -107,19 +107,6 @@ def test_a_plan_is_cut_as_it_was_chosen() -> None:
 
 
 # Measuring, by a clock that only passes when something sleeps or runs
-
-
-@dataclass
-class Clock:
-    now: float = 0.0
-    slept: list[float] = field(default_factory=list)
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.slept.append(seconds)
-        self.now += seconds
 
 
 @dataclass
