@@ -91,7 +91,7 @@ class Result:
     @cached_property
     def spread(self) -> float | None:
         """How far the samples lie apart, as a share of the median; None for a single one."""
-        return spread(np.array(self.samples)) if len(self.samples) > 1 else None
+        return spread(self.samples)
 
     def percentile_s(self, percent: float) -> float:
         """The time that ``percent`` of the samples stay below."""
@@ -123,12 +123,14 @@ class Result:
         return max(ratios, default=None)
 
 
-def spread(samples: npt.NDArray[np.float64]) -> float:
-    """Half the interquartile range over the median; 0 if all are 0.
+def spread(samples: Sequence[float] | npt.NDArray[np.float64]) -> float | None:
+    """Half the interquartile range over the median; 0 if all are 0, None for a single one.
 
     Equal to the relative median absolute deviation where samples lie evenly around the median;
     but that is 0 for clocks that jump between two modes, as those of a GPU at its power limit do.
     """
+    if len(samples) < 2:
+        return None
     low, median, high = np.percentile(samples, [25, 50, 75])
     return float((high - low) / 2 / median) if median else 0.0
 
@@ -210,7 +212,8 @@ class _Contestant:
         """Whether there are as many samples as wanted, or enough that are steady."""
         if len(self.samples) == self._settings.runs:
             return True
-        steady = spread(np.array(self.samples)) < self._settings.max_noise
+        found = spread(self.samples)
+        steady = found is not None and found < self._settings.max_noise
         return len(self.samples) >= MIN_SAMPLES and steady
 
     def _time(self, count: int) -> list[float]:

@@ -327,15 +327,15 @@ def tune(
     out = Output(format, quiet, verbose, color)
     settings = tuning.Settings(max_time)
     plans, on = _ready(files, only, device, out)
-    cache, kept = TuneCache(on.facts, cubins.manifest(), out.note), False
-    head = report.tune_head(on.facts, settings, cubins.manifest())
+    manifest = cubins.manifest()
+    cache, kept = TuneCache(on.facts, manifest, out.note), False
+    head = report.tune_head(on.facts, settings, manifest)
     rankings: list[tuning.Ranking] = []
     try:
         with Bar(len(plans), shown=out.bar) as bar:
             for plan in plans:
                 tick = bar.part(plan.problem.name)
-                kernels = cubins.manifest().kernels
-                rankings.append(tuning.measure(plan, on, kernels, settings, tick))
+                rankings.append(tuning.measure(plan, on, manifest.kernels, settings, tick))
                 kept |= cache.keep(rankings[-1].best.plan, rankings[-1].best.median_s)
                 for record in report.tune_records(rankings[-1]):
                     out.stream(head, record)
@@ -454,7 +454,7 @@ def _ready(
     manifest, count = cubins.manifest(), device.facts.sm_count
     machine = H200 if count is None else Machine(count)
     chosen = {}
-    if tuned and kernel is None and launch in ("grouped", "graph"):
+    if tuned and kernel is None and launch in plan.TOGETHER:
         chosen = TuneCache(device.facts, manifest, out.note).find(plans)
     if chosen or machine != H200:
         problems = [made.problem for made in plans]

@@ -90,13 +90,10 @@ def _memory(launch: Launch, problem: Problem, constants: Constants) -> float:
     columns, groups, kernel = problem.columns, launch.groups, launch.kernel
     m, n, k = columns.m[groups], columns.n[groups], columns.k[groups]
     size, size_d = dtypes.BY_NAME[kernel.operand].size, dtypes.BY_NAME[kernel.output].size
-    of_b = n * k * size
-    panels = -(-m // PANEL_ROWS)
-    of_b = np.where(of_b > L2_BYTES, of_b * panels, of_b)
+    of_a, of_b = m * k * size, n * k * size
+    panels = np.where(of_b > L2_BYTES, -(-m // PANEL_ROWS), 1)
     written = m * n * size_d * np.where(columns.beta[groups] != 0, 2, 1)
-    of_a = m * k * size
-    again = of_a * (-(-n // kernel.columns_per_tile) - 1) + n * k * size * (
-        -(-m // launch.widths) - 1
-    )
-    nbytes = float((of_a + of_b + written + constants.reread * again).sum())
+    tiles_m, tiles_n = -(-m // launch.widths), -(-n // kernel.columns_per_tile)
+    again = of_a * (tiles_n - 1) + of_b * (tiles_m - 1)
+    nbytes = float((of_a + of_b * panels + written + constants.reread * again).sum())
     return nbytes / constants.memory_bytes / launch.machine.sm_count

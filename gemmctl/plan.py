@@ -29,6 +29,7 @@ STREAMS = 8  # that launches of single groups are spread over
 # tensor maps; or one launch for each group, one after another or over STREAMS streams. All but the
 # first are CUDA graphs, so that the host does not set the pace.
 Launching = Literal["grouped", "graph", "serial", "streams"]
+TOGETHER: tuple[Launching, ...] = ("grouped", "graph")  # all groups of a pair of types
 
 
 @dataclass(frozen=True)
@@ -234,7 +235,7 @@ def _plan(
             choice = choices[len(launches)]
             kernel = next(kernel for kernel in fitting if kernel.name == choice.kernel)
             launches.append(tiling.cut(problem, groups, kernel, choice, machine))
-        elif launch in ("grouped", "graph"):
+        elif launch in TOGETHER:
             launches.append(_choose(problem, groups, fitting, machine))
         else:
             launches += _choose_each(problem, groups, fitting, machine, split=launch == "serial")

@@ -156,6 +156,15 @@ def run_record(result: Result) -> Record:
     }
 
 
+def _setup_note(facts: Facts, settings: Settings) -> str:
+    """What set-up us counts, and whether the time measured holds it, too."""
+    if facts.kind == "cpu":
+        return "set-up us is host time, not part of the time measured"
+    if settings.launch == "graph":
+        return "set-up us is host + GPU time; the GPU's is part of the time measured, too"
+    return "set-up us is host + GPU time, not part of the time measured"
+
+
 def _replay_columns(results: Sequence[Result]) -> tuple[Column[Result], ...]:
     """What the host spends on a run, if there are runs that are CUDA graphs."""
     if all(result.setup.replay_s is None for result in results):
@@ -204,6 +213,7 @@ def run(
     def telemetry(value: Callable[[Telemetry], float], scale: float) -> Callable[[Result], str]:
         return lambda r: number(_middle(value(reading) for reading in r.telemetry), scale)
 
+    replay = _replay_columns(results)
     columns: tuple[Column[Result], ...] = (
         *map(about_plan, _plan_columns()),
         Column("kernel", lambda r: on_cpu + _kernel(r.plan), left=True),
@@ -213,7 +223,7 @@ def run(
         Column("% of bound", lambda r: _percent(r.bound_fraction)),
         Column("spread %", lambda r: _percent(r.spread)),
         Column("set-up us", setup_us),
-        *_replay_columns(results),
+        *replay,
         Column("samples", lambda r: str(len(r.samples)), verbose=True),
         Column("min us", lambda r: number(min(r.samples), 1e-6), verbose=True),
         Column("p5 us", lambda r: number(r.percentile_s(5), 1e-6), verbose=True),
@@ -238,14 +248,8 @@ def run(
             f"{facts.name}{f', driver {facts.driver}' if facts.driver else ''}; "
             f"{settings.cache} cache, {settings.data.kind} data, seed {settings.data.seed}; "
             + (f"{facts.timers[settings.cache]}; " if facts.timers else "")
-            + "set-up us is host"
-            + ("" if facts.kind == "cpu" else " + GPU")
-            + (
-                " time; the GPU's is part of the time measured, too"
-                if settings.launch == "graph" and not on_cpu
-                else " time, not part of the time measured"
-            )
-            + ("; replay us is host time per run" if _replay_columns(results) else ""),
+            + _setup_note(facts, settings)
+            + ("; replay us is host time per run" if replay else ""),
             *_bound_note(facts.roofline),
             *_tuned_note(result.plan for result in results),
             *([AGAINST_NOTE] if any(result.rivals for result in results) else []),

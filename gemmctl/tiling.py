@@ -129,13 +129,13 @@ def choices(problem: Problem, groups: Ints, kernel: Kernel, machine: Machine) ->
     The kernel's own width and every 32 below, down to half of it; and where whole tiles leave much
     of the GPU idle, K split into as many parts as fill it, or as stay long enough.
     """
-    columns = problem.columns
+    longest = int(problem.columns.k[groups].max()) // K_TILE
     found = []
     for width in range(kernel.max_width, kernel.max_width // 2 - 1, -32):
         found.append(Choice(kernel.name, width))
-        whole = cut(problem, groups, kernel, found[-1], machine)
-        longest = int(columns.k[groups].max()) // K_TILE
-        splits = min(whole.room // len(whole.tiles), longest // MIN_SPLIT_K_TILES)
+        _, tiles_m, tiles_n = _grids(problem, groups, kernel, width)
+        whole = int((tiles_m * tiles_n).sum())
+        splits = min(_room(machine, kernel) // whole, longest // MIN_SPLIT_K_TILES)
         if splits > 1:
             found.append(Choice(kernel.name, width, splits))
     return found
@@ -151,16 +151,15 @@ def cut(problem: Problem, groups: Ints, kernel: Kernel, choice: Choice, machine:
     """
     columns = problem.columns
     m, n, k = columns.m[groups], columns.n[groups], columns.k[groups]
-    widths = _ceil(_ceil(m, _ceil(m, choice.width)), WIDTH_STEP) * WIDTH_STEP
-    widths[k == 0] = REDUCED_ROWS  # what the kernel does where it only adds up, here nothing
-    tiles_m, tiles_n = _ceil(m, widths), _ceil(n, kernel.columns_per_tile)
+    widths, tiles_m, tiles_n = _grids(problem, groups, kernel, choice.width)
     counts = tiles_m * tiles_n
     of = np.repeat(np.arange(len(groups)), counts)
     index = np.arange(len(of)) - np.repeat(np.cumsum(counts) - counts, counts)
     full = -(-PANEL_ROWS // widths)[of]  # rows of tiles in a panel
-    panel = index // (full * tiles_n[of])
+    panel_tiles = full * tiles_n[of]
+    panel = index // panel_tiles
     height = np.minimum(full, tiles_m[of] - panel * full)
-    inside = index - panel * full * tiles_n[of]
+    inside = index - panel * panel_tiles
     along = np.where(panel % 2 == 0, inside // height, tiles_n[of] - 1 - inside // height)
     tiles = np.zeros(len(of), TILE)
     tiles["group"] = of
@@ -179,6 +178,15 @@ def cut(problem: Problem, groups: Ints, kernel: Kernel, choice: Choice, machine:
     if choice.splits > 1:
         tiles = _split(tiles, choice.splits, m[tiles["group"]])
     return Launch(kernel, choice, groups, widths, tiles, machine)
+
+
+def _grids(problem: Problem, groups: Ints, kernel: Kernel, widest: int) -> tuple[Ints, Ints, Ints]:
+    """Of each group: rows of A per tile, rows of tiles, tiles in a row."""
+    columns = problem.columns
+    m, n, k = columns.m[groups], columns.n[groups], columns.k[groups]
+    widths = _ceil(_ceil(m, _ceil(m, widest)), WIDTH_STEP) * WIDTH_STEP
+    widths[k == 0] = REDUCED_ROWS  # what the kernel does where it only adds up, here nothing
+    return widths, _ceil(m, widths), _ceil(n, kernel.columns_per_tile)
 
 
 def _split(tiles: npt.NDArray[np.void], splits: int, m: Ints) -> npt.NDArray[np.void]:

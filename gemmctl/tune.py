@@ -49,7 +49,7 @@ class Trial:
     @property
     def spread(self) -> float | None:
         """How far the samples lie apart, as a share of the median; None for a single one."""
-        return spread(np.array(self.samples)) if len(self.samples) > 1 else None
+        return spread(self.samples)
 
 
 @dataclass(frozen=True)
