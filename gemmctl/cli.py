@@ -16,8 +16,8 @@ from gemmctl.errors import DeviceFailed
 
 if TYPE_CHECKING:
     from gemmctl.device.base import Device
-    from gemmctl.output import Output
-    from gemmctl.plan import Launching, Plan
+    from gemmctl.planning.plan import Launching, Plan
+    from gemmctl.showing.output import Output
 
 EXIT_CODES = """\
 \b
@@ -173,10 +173,12 @@ def run(
     color: Color = "auto",
 ) -> None:
     """Time every problem and print the throughput table."""
-    from gemmctl import baselines, bench, cubins, report, saved
-    from gemmctl.data import DataSpec
-    from gemmctl.output import Output
-    from gemmctl.progress import Bar
+    from gemmctl.kernels import cubins
+    from gemmctl.measuring import baselines, bench
+    from gemmctl.operands.data import DataSpec
+    from gemmctl.showing import report, saved
+    from gemmctl.showing.output import Output
+    from gemmctl.showing.progress import Bar
 
     out = Output(format, quiet, verbose, color)
     settings = bench.Settings(
@@ -239,10 +241,12 @@ def verify(
 
     Says which group, row and column is wrong.
     """
-    from gemmctl import cubins, reference, report
-    from gemmctl.data import KINDS, DataSpec
-    from gemmctl.output import Output
-    from gemmctl.progress import Bar
+    from gemmctl.judging import reference
+    from gemmctl.kernels import cubins
+    from gemmctl.operands.data import KINDS, DataSpec
+    from gemmctl.showing import report
+    from gemmctl.showing.output import Output
+    from gemmctl.showing.progress import Bar
 
     out = Output(format, quiet, verbose, color)
     kinds = KINDS if data == "both" else (data,)
@@ -289,8 +293,10 @@ def plan(
 
     It is what the cost model chooses for an H200; what tune found on a GPU is not looked at.
     """
-    from gemmctl import cubins, report, roofline
-    from gemmctl.output import Output
+    from gemmctl.device import roofline
+    from gemmctl.kernels import cubins
+    from gemmctl.showing import report
+    from gemmctl.showing.output import Output
 
     plans = _plans(files, only, kernel=kernel)
     found = report.plan(plans, roofline.H200, cubins.manifest(), verbose=verbose)
@@ -318,11 +324,12 @@ def tune(
     Those that promise most are tried first, and the better half is measured longer, again and
     again. The best is kept in a cache for this problem, GPU and cubins.
     """
-    from gemmctl import cubins, report
-    from gemmctl import tune as tuning
-    from gemmctl.output import Output
-    from gemmctl.progress import Bar
-    from gemmctl.tune_cache import TuneCache, folder
+    from gemmctl.kernels import cubins
+    from gemmctl.measuring import tune as tuning
+    from gemmctl.measuring.tune_cache import TuneCache, folder
+    from gemmctl.showing import report
+    from gemmctl.showing.output import Output
+    from gemmctl.showing.progress import Bar
 
     out = Output(format, quiet, verbose, color)
     settings = tuning.Settings(max_time)
@@ -367,9 +374,9 @@ def compare(
     color: Color = "auto",
 ) -> None:
     """Put two saved runs side by side: SAME, FAST, SLOW or UNSURE."""
-    from gemmctl import report, saved
-    from gemmctl.compare import compare as compare_runs
-    from gemmctl.output import Output
+    from gemmctl.showing import report, saved
+    from gemmctl.showing.comparison import compare as compare_runs
+    from gemmctl.showing.output import Output
 
     out = Output(format, quiet, False, color)
     limit = None if fail_over is None else _percentage(fail_over)
@@ -389,9 +396,10 @@ def info(
     color: Color = "auto",
 ) -> None:
     """Print the GPU, driver, clocks, kernels and versions; check that the cubins are intact."""
-    from gemmctl import cubins, report
     from gemmctl.device import open_device
-    from gemmctl.output import Output
+    from gemmctl.kernels import cubins
+    from gemmctl.showing import report
+    from gemmctl.showing.output import Output
 
     manifest = cubins.manifest()
     for file in manifest.files:
@@ -406,7 +414,7 @@ def schema() -> None:
     """Print the JSON Schema of problem lists, for editors."""
     import json
 
-    from gemmctl import problem
+    from gemmctl.lists import problem
 
     typer.echo(json.dumps(problem.schema(), indent=2))
 
@@ -419,7 +427,9 @@ def _plans(
     kernel: str | None = None,
 ) -> list[Plan]:
     """Read and plan every problem; every error of every list is raised before anything runs."""
-    from gemmctl import cubins, plan, problem
+    from gemmctl.kernels import cubins
+    from gemmctl.lists import problem
+    from gemmctl.planning import plan
 
     kernels = cubins.manifest().named(kernel)
     problems = problem.select(problem.load(files, sys.stdin), only or ())
@@ -442,10 +452,11 @@ def _ready(
     memory before any is run. ``tuned``: what was found fastest on the device goes before what the
     cost model chooses.
     """
-    from gemmctl import cubins, plan
     from gemmctl.device import open_device
-    from gemmctl.tiling import H200, Machine
-    from gemmctl.tune_cache import TuneCache
+    from gemmctl.kernels import cubins
+    from gemmctl.measuring.tune_cache import TuneCache
+    from gemmctl.planning import plan
+    from gemmctl.planning.tiling import H200, Machine
 
     plans = _plans(files, only, launch, kernel=kernel)
     device, why_not_gpu = open_device(name)

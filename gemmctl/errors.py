@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from gemmctl.yamlfile import Mark
+    from gemmctl.lists.yamlfile import Mark
 
 
 class GemmctlError(Exception):

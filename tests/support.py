@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import gemmctl
-from gemmctl import cubins, plan, problem
+from gemmctl.kernels import cubins
+from gemmctl.lists import problem
+from gemmctl.planning import plan
 
 ROOT = Path(__file__).parent.parent
 PROBLEMS = ROOT / "problems"

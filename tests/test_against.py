@@ -11,15 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gemmctl import baselines, dtypes
-from gemmctl.baselines import cublas, torch
-from gemmctl.baselines.base import Inapplicable
-from gemmctl.bench import Entry
-from gemmctl.data import DataSpec
 from gemmctl.device.base import Facts
 from gemmctl.device.cpu import CpuDevice, CpuSession
 from gemmctl.errors import UsageError
-from gemmctl.plan import Plan
+from gemmctl.measuring import baselines
+from gemmctl.measuring.baselines import cublas, torch
+from gemmctl.measuring.baselines.base import Inapplicable
+from gemmctl.measuring.bench import Entry
+from gemmctl.operands import dtypes
+from gemmctl.operands.data import DataSpec
+from gemmctl.planning.plan import Plan
 from support import make_plans
 
 INT, NORMAL = DataSpec("int", 7), DataSpec("normal", 7)

@@ -9,11 +9,12 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
-from gemmctl import data, dtypes, reference
-from gemmctl.agreement import Witness
-from gemmctl.data import DataSpec
 from gemmctl.device.cpu import CpuDevice, CpuSession
-from gemmctl.plan import Plan
+from gemmctl.judging import reference
+from gemmctl.judging.agreement import Witness
+from gemmctl.operands import data, dtypes
+from gemmctl.operands.data import DataSpec
+from gemmctl.planning.plan import Plan
 from support import make_plans
 
 INT, NORMAL = DataSpec("int", 7), DataSpec("normal", 7)
@@ -152,7 +153,7 @@ def test_a_wrong_c_is_found() -> None:
 
 
 def test_a_large_result_is_compared_to_its_last_element(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gemmctl.agreement._CHUNK", 1000)
+    monkeypatch.setattr("gemmctl.judging.agreement._CHUNK", 1000)
     with witnessed(NORMAL, "m: 70, n: 96, k: 64") as (plan, session, witness):
         d_of(plan, session, 0)[69, 95] ^= 0x8000
         d_of(plan, session, 0)[60, 1] ^= 0x8000

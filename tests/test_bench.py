@@ -5,11 +5,11 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 
-from gemmctl import bench
-from gemmctl.bench import Entry, Result, Rival, Settings, measure
 from gemmctl.device.base import Facts, Setup, Telemetry
-from gemmctl.plan import Plan
-from gemmctl.roofline import Roofline
+from gemmctl.device.roofline import Roofline
+from gemmctl.measuring import bench
+from gemmctl.measuring.bench import Entry, Result, Rival, Settings, measure
+from gemmctl.planning.plan import Plan
 from support import Clock, make_plans
 
 ALL_RUNS = Settings(warmup=0, runs=40, max_time_s=1e9, max_noise=0)

@@ -16,7 +16,9 @@ from typing import Any
 
 import pytest
 
-from gemmctl import cubins, dtypes, tiling
+from gemmctl.kernels import cubins
+from gemmctl.operands import dtypes
+from gemmctl.planning import tiling
 from sources import FOLDER, constant, text
 from support import ROOT
 

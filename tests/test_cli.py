@@ -22,9 +22,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from gemmctl import baselines, cubins, problem
 from gemmctl.cli import app
 from gemmctl.errors import ListError
+from gemmctl.kernels import cubins
+from gemmctl.lists import problem
+from gemmctl.measuring import baselines
 from support import PROBLEMS, ROOT, TWO_PROBLEMS, Command, environment
 
 BAD = """\

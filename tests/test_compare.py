@@ -5,11 +5,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gemmctl import report
-from gemmctl.compare import MIN_SAMPLES, Comparison, Difference, compare
 from gemmctl.errors import UsageError
-from gemmctl.formats import render
-from gemmctl.saved import Saved
+from gemmctl.showing import report
+from gemmctl.showing.comparison import MIN_SAMPLES, Comparison, Difference, compare
+from gemmctl.showing.formats import render
+from gemmctl.showing.saved import Saved
 
 STEADY = np.linspace(99.5e-6, 100.5e-6, 21)
 

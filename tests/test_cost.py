@@ -10,10 +10,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gemmctl import cost, cubins
-from gemmctl.cost import FITTED, L2_BYTES, WGMMA_FLOP, Constants
-from gemmctl.problem import Problem
-from gemmctl.tiling import H200, PANEL_ROWS, Choice, Launch, Machine, cut
+from gemmctl.kernels import cubins
+from gemmctl.lists.problem import Problem
+from gemmctl.planning import cost
+from gemmctl.planning.cost import FITTED, L2_BYTES, WGMMA_FLOP, Constants
+from gemmctl.planning.tiling import H200, PANEL_ROWS, Choice, Launch, Machine, cut
 from support import make_problem
 
 KERNELS = cubins.manifest().kernels

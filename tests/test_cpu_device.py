@@ -9,12 +9,12 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from gemmctl import blas, data, dtypes
-from gemmctl.data import DataSpec
-from gemmctl.device import cpu, open_device
+from gemmctl.device import blas, cpu, open_device
 from gemmctl.device.cpu import CpuDevice
 from gemmctl.errors import DeviceFailed, DeviceUnusable, UsageError
-from gemmctl.plan import FENCE
+from gemmctl.operands import data, dtypes
+from gemmctl.operands.data import DataSpec
+from gemmctl.planning.plan import FENCE
 from support import make_plans
 
 INTEGERS = DataSpec("int", 11)

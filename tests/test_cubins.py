@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from gemmctl import cubins
-from gemmctl.cubins import Kernel, Manifest
 from gemmctl.errors import DeviceUnusable, UsageError
+from gemmctl.kernels import cubins
+from gemmctl.kernels.cubins import Kernel, Manifest
 
 SHIPPED = cubins.manifest()
 
@@ -46,7 +46,7 @@ def test_an_installed_package_has_them_inside(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("GEMMCTL_CUBINS", raising=False)
-    monkeypatch.setattr(cubins, "__file__", str(tmp_path / "gemmctl" / "cubins.py"))
+    monkeypatch.setattr(cubins, "__file__", str(tmp_path / "gemmctl" / "kernels" / "cubins.py"))
     (tmp_path / "gemmctl" / "cubin").mkdir(parents=True)
     assert cubins.folder() == tmp_path / "gemmctl" / "cubin"
 
@@ -55,7 +55,7 @@ def test_a_checkout_has_them_beside_the_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("GEMMCTL_CUBINS", raising=False)
-    monkeypatch.setattr(cubins, "__file__", str(tmp_path / "gemmctl" / "cubins.py"))
+    monkeypatch.setattr(cubins, "__file__", str(tmp_path / "gemmctl" / "kernels" / "cubins.py"))
     (tmp_path / "gemmctl").mkdir()
     assert cubins.folder() == tmp_path / "cubin"
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gemmctl import data, dtypes
-from gemmctl.data import DataSpec
 from gemmctl.errors import UsageError
+from gemmctl.operands import data, dtypes
+from gemmctl.operands.data import DataSpec
 
 MASK = 0xFFFFFFFF
 TYPES = list(dtypes.BY_NAME.values())

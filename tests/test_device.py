@@ -22,16 +22,18 @@ import pytest
 from cuda.bindings import driver as real
 from cuda.pathfinder import DynamicLibNotFoundError
 
-from gemmctl import cubins, data, dtypes, plan, roofline, tables
-from gemmctl.cubins import Kernel
-from gemmctl.data import DataSpec
 from gemmctl.device import cuda as device_cuda
-from gemmctl.device import open_device
+from gemmctl.device import open_device, roofline
 from gemmctl.device.cuda import CudaDevice, CudaSession
 from gemmctl.errors import DeviceFailed, DeviceHung, DeviceUnusable
-from gemmctl.plan import Launching, Plan
-from gemmctl.tables import Tables
-from gemmctl.tiling import K_TILE, TILE, Launch
+from gemmctl.kernels import cubins
+from gemmctl.kernels.cubins import Kernel
+from gemmctl.operands import data, dtypes
+from gemmctl.operands.data import DataSpec
+from gemmctl.planning import plan, tables
+from gemmctl.planning.plan import Launching, Plan
+from gemmctl.planning.tables import Tables
+from gemmctl.planning.tiling import K_TILE, TILE, Launch
 from sources import constant, members, offsets, parameters, size
 from support import make_problem
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gemmctl.dtypes import BF16, BY_NAME, F16, F32, DType
+from gemmctl.operands.dtypes import BF16, BY_NAME, F16, F32, DType
 
 ORACLE: dict[str, npt.DTypeLike] = {
     "bf16": ml_dtypes.bfloat16,

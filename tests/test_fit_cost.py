@@ -13,10 +13,12 @@ from typing import Any
 
 import pytest
 
-from gemmctl import cost, cubins, tune_cache
-from gemmctl.cost import Constants
-from gemmctl.plan import Plan
-from gemmctl.tune import candidates
+from gemmctl.kernels import cubins
+from gemmctl.measuring import tune_cache
+from gemmctl.measuring.tune import candidates
+from gemmctl.planning import cost
+from gemmctl.planning.cost import Constants
+from gemmctl.planning.plan import Plan
 from support import ROOT, environment, make_plans
 
 SCRIPT = ROOT / "tools" / "fit_cost.py"

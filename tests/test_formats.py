@@ -6,7 +6,7 @@ import json
 import math
 from dataclasses import replace
 
-from gemmctl.formats import Report, render
+from gemmctl.showing.formats import Report, render
 
 REPORT = Report(
     head={"format": 1, "device": {"name": "a gpu"}, "tags": ["x"]},

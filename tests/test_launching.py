@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gemmctl import plan, reference
-from gemmctl.data import DataSpec
 from gemmctl.device.cpu import CpuDevice
-from gemmctl.plan import Launching, Plan
+from gemmctl.judging import reference
+from gemmctl.operands.data import DataSpec
+from gemmctl.planning import plan
+from gemmctl.planning.plan import Launching, Plan
 from support import make_plans
 
 LIST = """\

@@ -15,12 +15,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gemmctl import cost, cubins, dtypes, plan, problem, tables
 from gemmctl.errors import ListError
-from gemmctl.plan import ALIGNMENT, FENCE, Plan
-from gemmctl.problem import Problem
-from gemmctl.tiling import Choice, Launch, Machine
-from gemmctl.yamlfile import Mark
+from gemmctl.kernels import cubins
+from gemmctl.lists import problem
+from gemmctl.lists.problem import Problem
+from gemmctl.lists.yamlfile import Mark
+from gemmctl.operands import dtypes
+from gemmctl.planning import cost, plan, tables
+from gemmctl.planning.plan import ALIGNMENT, FENCE, Plan
+from gemmctl.planning.tiling import Choice, Launch, Machine
 from support import PROBLEMS, make_problem
 
 KERNELS = cubins.manifest().kernels

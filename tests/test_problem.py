@@ -16,10 +16,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gemmctl import problem
 from gemmctl.errors import ListError, UsageError
-from gemmctl.problem import Group, Problem
-from gemmctl.yamlfile import Mark
+from gemmctl.lists import problem
+from gemmctl.lists.problem import Group, Problem
+from gemmctl.lists.yamlfile import Mark
 
 ROOT = Path(__file__).parent.parent
 LISTS = sorted((ROOT / "problems").glob("*.yaml"))

@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from gemmctl import progress
-from gemmctl.progress import Bar
+from gemmctl.showing import progress
+from gemmctl.showing.progress import Bar
 
 
 def test_work_that_is_done_in_time_shows_nothing(capfd: pytest.CaptureFixture[str]) -> None:

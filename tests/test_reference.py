@@ -9,11 +9,15 @@ from itertools import product as pairs
 import numpy as np
 import pytest
 
-from gemmctl import cubins, data, dtypes, plan, problem, reference
-from gemmctl.data import DataSpec
 from gemmctl.device.cpu import CpuDevice
 from gemmctl.errors import UsageError
-from gemmctl.plan import FENCE
+from gemmctl.judging import reference
+from gemmctl.kernels import cubins
+from gemmctl.lists import problem
+from gemmctl.operands import data, dtypes
+from gemmctl.operands.data import DataSpec
+from gemmctl.planning import plan
+from gemmctl.planning.plan import FENCE
 from support import make_plans
 
 INT, NORMAL = DataSpec("int", 7), DataSpec("normal", 7)

@@ -7,13 +7,15 @@ from typing import Any
 
 import pytest
 
-from gemmctl import cubins, report, roofline, saved
-from gemmctl.bench import Result, Rival, Settings
-from gemmctl.data import DataSpec
+from gemmctl.device import roofline
 from gemmctl.device.base import Facts, Setup, Telemetry
-from gemmctl.formats import Report, render
-from gemmctl.plan import Launching
-from gemmctl.reference import Verdict
+from gemmctl.judging.reference import Verdict
+from gemmctl.kernels import cubins
+from gemmctl.measuring.bench import Result, Rival, Settings
+from gemmctl.operands.data import DataSpec
+from gemmctl.planning.plan import Launching
+from gemmctl.showing import report, saved
+from gemmctl.showing.formats import Report, render
 from support import TWO_PROBLEMS, make_plans
 
 CPU = Facts("cpu", "a cpu", 1 << 30)

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from gemmctl import saved
 from gemmctl.errors import UsageError
-from gemmctl.formats import Report
+from gemmctl.showing import saved
+from gemmctl.showing.formats import Report
 
 REPORT = Report(
     head={"format": saved.FORMAT, "command": "run", "device": {"name": "a gpu"}},

@@ -9,10 +9,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gemmctl import cubins, data, dtypes, plan, tables
-from gemmctl.data import DataSpec
-from gemmctl.plan import Plan
-from gemmctl.tables import FILL, Tables
+from gemmctl.kernels import cubins
+from gemmctl.operands import data, dtypes
+from gemmctl.operands.data import DataSpec
+from gemmctl.planning import plan, tables
+from gemmctl.planning.plan import Plan
+from gemmctl.planning.tables import FILL, Tables
 from sources import constant, members, size
 from support import make_problem
 

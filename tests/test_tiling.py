@@ -12,10 +12,10 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from gemmctl import cubins
-from gemmctl.cubins import Kernel
-from gemmctl.problem import Problem
-from gemmctl.tiling import (
+from gemmctl.kernels import cubins
+from gemmctl.kernels.cubins import Kernel
+from gemmctl.lists.problem import Problem
+from gemmctl.planning.tiling import (
     H200,
     K_TILE,
     MIN_SPLIT_K_TILES,

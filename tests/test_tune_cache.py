@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from gemmctl import cubins, plan, tune_cache
-from gemmctl.cubins import Manifest
 from gemmctl.device.base import Facts
-from gemmctl.plan import Plan
-from gemmctl.tiling import Choice
-from gemmctl.tune_cache import TuneCache, fingerprint
+from gemmctl.kernels import cubins
+from gemmctl.kernels.cubins import Manifest
+from gemmctl.measuring import tune_cache
+from gemmctl.measuring.tune_cache import TuneCache, fingerprint
+from gemmctl.planning import plan
+from gemmctl.planning.plan import Plan
+from gemmctl.planning.tiling import Choice
 from support import make_plans
 
 MANIFEST = cubins.manifest()

@@ -11,14 +11,16 @@ from typing import Any
 
 import pytest
 
-from gemmctl import bench, cubins, plan, tiling, tune
-from gemmctl.data import DataSpec
 from gemmctl.device.base import Facts
 from gemmctl.device.cpu import CpuDevice
-from gemmctl.plan import Plan
-from gemmctl.tiling import Choice
-from gemmctl.tune import Settings, candidates, measure
-from gemmctl.tune_cache import TuneCache
+from gemmctl.kernels import cubins
+from gemmctl.measuring import bench, tune
+from gemmctl.measuring.tune import Settings, candidates, measure
+from gemmctl.measuring.tune_cache import TuneCache
+from gemmctl.operands.data import DataSpec
+from gemmctl.planning import plan, tiling
+from gemmctl.planning.plan import Plan
+from gemmctl.planning.tiling import Choice
 from support import TWO_PROBLEMS, Clock, Command, make_plans
 
 KERNELS = cubins.manifest().kernels

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gemmctl.yamlfile import UNREADABLE, Errors, Mark, Node, load
+from gemmctl.lists.yamlfile import UNREADABLE, Errors, Mark, Node, load
 
 patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # busy machines
 

@@ -21,11 +21,14 @@ from typing import Any
 import numpy as np
 import tabulate
 
-from gemmctl import cost, cubins, plan, problem, tune_cache
-from gemmctl.cost import Constants
-from gemmctl.plan import Plan
-from gemmctl.problem import Problem
-from gemmctl.tiling import H200, Choice, Floats, Machine
+from gemmctl.kernels import cubins
+from gemmctl.lists import problem
+from gemmctl.lists.problem import Problem
+from gemmctl.measuring import tune_cache
+from gemmctl.planning import cost, plan
+from gemmctl.planning.cost import Constants
+from gemmctl.planning.plan import Plan
+from gemmctl.planning.tiling import H200, Choice, Floats, Machine
 
 # The choice is between candidates of one problem, so an error that all of them share matters
 # little; nor does it matter how slow exactly a slow one is.

@@ -10,9 +10,9 @@ from typing import Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from gemmctl.data import DataSpec
-from gemmctl.plan import Plan
-from gemmctl.roofline import Roofline
+from gemmctl.device.roofline import Roofline
+from gemmctl.operands.data import DataSpec
+from gemmctl.planning.plan import Plan
 
 
 @dataclass(frozen=True)

@@ -19,15 +19,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gemmctl import blas, data, dtypes, tables
-from gemmctl.cubins import Kernel
-from gemmctl.data import DataSpec
+from gemmctl.device import blas
 from gemmctl.device.base import Facts, Session, Setup, Telemetry
-from gemmctl.dtypes import Bits, DType
 from gemmctl.errors import DeviceFailed
-from gemmctl.plan import Plan
-from gemmctl.tables import Tables
-from gemmctl.tiling import K_TILE
+from gemmctl.kernels.cubins import Kernel
+from gemmctl.operands import data, dtypes
+from gemmctl.operands.data import DataSpec
+from gemmctl.operands.dtypes import Bits, DType
+from gemmctl.planning import tables
+from gemmctl.planning.plan import Plan
+from gemmctl.planning.tables import Tables
+from gemmctl.planning.tiling import K_TILE
 
 Bytes = npt.NDArray[np.uint8]
 

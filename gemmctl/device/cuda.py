@@ -19,14 +19,16 @@ import numpy.typing as npt
 from cuda.bindings import driver
 from cuda.pathfinder import DynamicLibNotFoundError, load_nvidia_dynamic_lib
 
-from gemmctl import cubins, dtypes, tables
-from gemmctl.data import DataSpec
 from gemmctl.device.base import Facts, Setup, Telemetry
+from gemmctl.device.roofline import H200, Roofline
 from gemmctl.errors import DeviceFailed, DeviceHung, DeviceUnusable
-from gemmctl.plan import Plan
-from gemmctl.roofline import H200, Roofline
-from gemmctl.tables import Tables
-from gemmctl.tiling import K_TILE, TILE, Launch, Machine
+from gemmctl.kernels import cubins
+from gemmctl.operands import dtypes
+from gemmctl.operands.data import DataSpec
+from gemmctl.planning import tables
+from gemmctl.planning.plan import Plan
+from gemmctl.planning.tables import Tables
+from gemmctl.planning.tiling import K_TILE, TILE, Launch, Machine
 
 MIN_DRIVER = 13000  # CUDA 13.0: what cubins of nvcc 13.0 need
 TIME_LIMIT_S = 60.0  # for whatever is queued at one time; far above any honest batch

@@ -11,12 +11,16 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from gemmctl import baselines, cubins, plan, problem, reference
-from gemmctl.agreement import Witness
-from gemmctl.bench import Entry
-from gemmctl.data import DataSpec
 from gemmctl.device.cuda import CudaDevice, CudaSession
-from gemmctl.plan import Launching, Plan
+from gemmctl.judging import reference
+from gemmctl.judging.agreement import Witness
+from gemmctl.kernels import cubins
+from gemmctl.lists import problem
+from gemmctl.measuring import baselines
+from gemmctl.measuring.bench import Entry
+from gemmctl.operands.data import DataSpec
+from gemmctl.planning import plan
+from gemmctl.planning.plan import Launching, Plan
 from support import PROBLEMS, environment
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # those of torch

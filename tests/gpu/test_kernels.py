@@ -12,13 +12,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gemmctl import cubins, data, dtypes, plan, problem, reference, tiling
-from gemmctl.cubins import Kernel
-from gemmctl.data import DataSpec
 from gemmctl.device.cuda import MAP_BYTES, CudaDevice, CudaSession, encode_map
-from gemmctl.plan import Plan
-from gemmctl.problem import Problem
-from gemmctl.tiling import Choice
+from gemmctl.judging import reference
+from gemmctl.kernels import cubins
+from gemmctl.kernels.cubins import Kernel
+from gemmctl.lists import problem
+from gemmctl.lists.problem import Problem
+from gemmctl.operands import data, dtypes
+from gemmctl.operands.data import DataSpec
+from gemmctl.planning import plan, tiling
+from gemmctl.planning.plan import Plan
+from gemmctl.planning.tiling import Choice
 from support import environment
 
 KERNELS = cubins.manifest().kernels
@@ -223,8 +227,10 @@ def test_what_does_not_fit_is_refused_before_it_is_allocated(device: CudaDevice)
 
 HANGS = """
 import io
-from gemmctl import cubins, plan, problem
-from gemmctl.data import DataSpec
+from gemmctl.kernels import cubins
+from gemmctl.planning import plan
+from gemmctl.lists import problem
+from gemmctl.operands.data import DataSpec
 from gemmctl.device.cuda import CudaDevice
 from gemmctl import __main__ as command
 

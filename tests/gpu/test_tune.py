@@ -10,12 +10,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gemmctl import cubins, plan, reference, tune
-from gemmctl.data import DataSpec
 from gemmctl.device.cuda import CudaDevice
-from gemmctl.plan import Plan
-from gemmctl.tiling import Choice
-from gemmctl.tune_cache import TuneCache
+from gemmctl.judging import reference
+from gemmctl.kernels import cubins
+from gemmctl.measuring import tune
+from gemmctl.measuring.tune_cache import TuneCache
+from gemmctl.operands.data import DataSpec
+from gemmctl.planning import plan
+from gemmctl.planning.plan import Plan
+from gemmctl.planning.tiling import Choice
 from support import PROBLEMS, environment, make_plans
 
 KERNELS = cubins.manifest().kernels

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from gemmctl.plan import Plan
+from gemmctl.planning.plan import Plan
 
 # What fields of a group are called where a user reads of them.
 CALLED = {"m": "M", "n": "N", "k": "K", "a": "the type of A", "c": "the type of C",

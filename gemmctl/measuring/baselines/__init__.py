@@ -7,14 +7,14 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
-from gemmctl.agreement import Witness
-from gemmctl.baselines import cublas, torch
-from gemmctl.baselines.base import Baseline, Inapplicable
-from gemmctl.bench import Entry, Rival
-from gemmctl.data import DataSpec
 from gemmctl.device.base import Facts, Session
 from gemmctl.errors import UsageError
-from gemmctl.plan import Plan
+from gemmctl.judging.agreement import Witness
+from gemmctl.measuring.baselines import cublas, torch
+from gemmctl.measuring.baselines.base import Baseline, Inapplicable
+from gemmctl.measuring.bench import Entry, Rival
+from gemmctl.operands.data import DataSpec
+from gemmctl.planning.plan import Plan
 
 if TYPE_CHECKING:
     from gemmctl.device.cuda import CudaSession

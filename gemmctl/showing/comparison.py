@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gemmctl.errors import UsageError
-from gemmctl.saved import Saved
+from gemmctl.showing.saved import Saved
 
 SAME_WITHIN = 0.01  # a change that surely stays below this is none
 MIN_SAMPLES = 6  # fewer: even the whole range holds the median with less than 97%

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from gemmctl.baselines.base import Inapplicable, active
-from gemmctl.plan import Plan
+from gemmctl.measuring.baselines.base import Inapplicable, active
+from gemmctl.planning.plan import Plan
 
 if TYPE_CHECKING:
     from gemmctl.device.cuda import CudaSession

@@ -8,12 +8,12 @@ from time import monotonic, sleep
 
 import numpy as np
 
-from gemmctl import plan, tiling
-from gemmctl.bench import BATCH_S, REST_S, spread
-from gemmctl.cubins import Kernel
-from gemmctl.data import DataSpec
 from gemmctl.device.base import Device
-from gemmctl.plan import Plan
+from gemmctl.kernels.cubins import Kernel
+from gemmctl.measuring.bench import BATCH_S, REST_S, spread
+from gemmctl.operands.data import DataSpec
+from gemmctl.planning import plan, tiling
+from gemmctl.planning.plan import Plan
 
 BURST = 15  # samples at most between two rests; fewer where they take longer than BATCH_S
 WARMUP = 2  # runs before every burst

@@ -19,9 +19,10 @@ from typing import Any, NamedTuple, TextIO
 import numpy as np
 import numpy.typing as npt
 
-from gemmctl import dtypes, yamlfile
 from gemmctl.errors import ListError, UsageError
-from gemmctl.yamlfile import UNREADABLE, Entry, Errors, Mark, Node
+from gemmctl.lists import yamlfile
+from gemmctl.lists.yamlfile import UNREADABLE, Entry, Errors, Mark, Node
+from gemmctl.operands import dtypes
 
 FORMAT = 1  # what `gemmctl:` says at the top of a list
 MAX_EXTENT = 2**31 - 1  # the kernels' tables hold m, n and k in 32 bits

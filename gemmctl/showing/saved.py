@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gemmctl.errors import UsageError
-from gemmctl.formats import Record, Report, render
+from gemmctl.showing.formats import Record, Report, render
 
 FORMAT = 1  # of every JSON document; a new number whenever a reader of the old one would err
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gemmctl import dtypes
-from gemmctl.baselines.base import Inapplicable, active, require_same
-from gemmctl.plan import Plan
-from gemmctl.problem import Group
+from gemmctl.lists.problem import Group
+from gemmctl.measuring.baselines.base import Inapplicable, active, require_same
+from gemmctl.operands import dtypes
+from gemmctl.planning.plan import Plan
 
 if TYPE_CHECKING:
     from gemmctl.device.cuda import CudaSession

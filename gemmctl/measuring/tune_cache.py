@@ -14,11 +14,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from gemmctl.cubins import Kernel, Manifest
 from gemmctl.device.base import Facts
-from gemmctl.plan import Plan
-from gemmctl.problem import Problem
-from gemmctl.tiling import WIDTH_STEP, Choice
+from gemmctl.kernels.cubins import Kernel, Manifest
+from gemmctl.lists.problem import Problem
+from gemmctl.planning.plan import Plan
+from gemmctl.planning.tiling import WIDTH_STEP, Choice
 
 FORMAT = 1  # of the files; another number whenever a reader of the old one would err
 MAX_SPLITS = 1 << 16  # far more than are ever worth considering

@@ -12,21 +12,21 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from gemmctl import __version__
-from gemmctl.formats import Record, Report
-from gemmctl.saved import FORMAT
-from gemmctl.tune_cache import fingerprint
+from gemmctl.measuring.tune_cache import fingerprint
+from gemmctl.showing.formats import Record, Report
+from gemmctl.showing.saved import FORMAT
 
 if TYPE_CHECKING:
-    from gemmctl.bench import Result, Rival, Settings
-    from gemmctl.compare import Comparison, Difference
-    from gemmctl.cubins import Manifest
-    from gemmctl.data import DataSpec
     from gemmctl.device.base import Facts, Telemetry
-    from gemmctl.plan import Plan
-    from gemmctl.reference import Verdict
-    from gemmctl.roofline import Roofline
-    from gemmctl.tune import Ranking, Trial
-    from gemmctl.tune import Settings as TuneSettings
+    from gemmctl.device.roofline import Roofline
+    from gemmctl.judging.reference import Verdict
+    from gemmctl.kernels.cubins import Manifest
+    from gemmctl.measuring.bench import Result, Rival, Settings
+    from gemmctl.measuring.tune import Ranking, Trial
+    from gemmctl.measuring.tune import Settings as TuneSettings
+    from gemmctl.operands.data import DataSpec
+    from gemmctl.planning.plan import Plan
+    from gemmctl.showing.comparison import Comparison, Difference
 
 MAX_DETAILS = 10  # bad groups spelled out per problem in a table; json has them all
 MAX_NAMES = 5  # problems that a note names one by one

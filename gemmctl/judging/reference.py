@@ -29,15 +29,16 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from gemmctl import blas, data, dtypes
-from gemmctl.data import DataSpec
+from gemmctl.device import blas
 from gemmctl.device.base import Session
 from gemmctl.device.cpu import K_BLOCK, POISON
-from gemmctl.dtypes import Bits, DType
 from gemmctl.errors import UsageError
-from gemmctl.plan import Plan
-from gemmctl.problem import Group
-from gemmctl.tiling import TILE
+from gemmctl.lists.problem import Group
+from gemmctl.operands import data, dtypes
+from gemmctl.operands.data import DataSpec
+from gemmctl.operands.dtypes import Bits, DType
+from gemmctl.planning.plan import Plan
+from gemmctl.planning.tiling import TILE
 
 Device = Literal["cpu", "cuda"]
 Bytes = npt.NDArray[np.uint8]

@@ -11,9 +11,9 @@ from typing import Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from gemmctl.data import DataSpec
 from gemmctl.device.base import Device, Session, Setup, Telemetry
-from gemmctl.plan import Launching, Plan
+from gemmctl.operands.data import DataSpec
+from gemmctl.planning.plan import Launching, Plan
 
 MIN_SAMPLES = 10  # fewer say nothing about their own spread
 BATCH_S = 0.05  # seconds of samples between two looks at the clock; an H200 slows down after it

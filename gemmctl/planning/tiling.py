@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from gemmctl import dtypes
-from gemmctl.cubins import Kernel
-from gemmctl.problem import Problem
+from gemmctl.kernels.cubins import Kernel
+from gemmctl.lists.problem import Problem
+from gemmctl.operands import dtypes
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

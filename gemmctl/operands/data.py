@@ -13,8 +13,8 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from gemmctl.dtypes import Bits, DType
 from gemmctl.errors import UsageError
+from gemmctl.operands.dtypes import Bits, DType
 
 Kind = Literal["normal", "int"]
 Words = npt.NDArray[np.uint32]

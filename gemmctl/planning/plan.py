@@ -13,12 +13,13 @@ from typing import Literal
 
 import numpy as np
 
-from gemmctl import cost, dtypes, tiling
-from gemmctl.cubins import Kernel
 from gemmctl.errors import ListError
-from gemmctl.problem import Group, Problem
-from gemmctl.tiling import H200, Choice, Ints, Launch, Machine
-from gemmctl.yamlfile import Mark
+from gemmctl.kernels.cubins import Kernel
+from gemmctl.lists.problem import Group, Problem
+from gemmctl.lists.yamlfile import Mark
+from gemmctl.operands import dtypes
+from gemmctl.planning import cost, tiling
+from gemmctl.planning.tiling import H200, Choice, Ints, Launch, Machine
 
 FENCE = 256  # bytes of 0xFF kept before and after every D, to show writes outside it
 ALIGNMENT = 256  # bytes; every operand starts on such a boundary (TMA itself needs 16)

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from gemmctl import data, dtypes
-from gemmctl.data import DataSpec
-from gemmctl.plan import Plan
-from gemmctl.tiling import Ints, Launch
+from gemmctl.operands import data, dtypes
+from gemmctl.operands.data import DataSpec
+from gemmctl.planning.plan import Plan
+from gemmctl.planning.tiling import Ints, Launch
 
 # One operand to generate: `rows` runs of `cols` elements, `ld` elements apart.
 FILL = np.dtype(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal, TextIO
 
 from gemmctl.errors import UsageError
-from gemmctl.formats import Format, Record, Report, line, render
+from gemmctl.showing.formats import Format, Record, Report, line, render
 
 Color = Literal["auto", "always", "never"]
 

@@ -107,7 +107,7 @@ def folder() -> Path:
     chosen = os.environ.get("GEMMCTL_CUBINS")
     if chosen:
         return Path(chosen)
-    here = Path(__file__).parent
+    here = Path(__file__).parent.parent
     installed = here / "cubin"
     return installed if installed.is_dir() else here.parent / "cubin"
 

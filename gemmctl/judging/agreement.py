@@ -19,12 +19,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from gemmctl import blas, data
-from gemmctl.data import DataSpec
+from gemmctl.device import blas
 from gemmctl.device.base import Session
-from gemmctl.dtypes import Bits, DType
-from gemmctl.plan import Plan
-from gemmctl.reference import (
+from gemmctl.judging.reference import (
     UNIT,
     Bytes,
     Doubles,
@@ -34,6 +31,10 @@ from gemmctl.reference import (
     ranges,
     rounded,
 )
+from gemmctl.operands import data
+from gemmctl.operands.data import DataSpec
+from gemmctl.operands.dtypes import Bits, DType
+from gemmctl.planning.plan import Plan
 
 _CHUNK = 1 << 20  # elements that one thread holds at a time
 

@@ -1,0 +1,1 @@
+"""The commands: options in, one call per step, exit code out."""

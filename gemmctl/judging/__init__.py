@@ -1,0 +1,1 @@
+"""Whether what a device wrote is right."""

@@ -1,0 +1,1 @@
+"""The precompiled kernels: what the cubins hold."""

@@ -1,0 +1,1 @@
+"""Problem lists: text to values that remember their place."""

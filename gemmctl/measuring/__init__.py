@@ -1,0 +1,1 @@
+"""How long a plan takes, and which plan takes least."""

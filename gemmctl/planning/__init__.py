@@ -1,0 +1,1 @@
+"""How a problem runs, decided without a device."""

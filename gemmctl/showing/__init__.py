@@ -1,0 +1,1 @@
+"""What users and programs see of the results."""
