@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gemmctl.errors import UsageError
-from gemmctl.showing import report
+from gemmctl.showing import compare_report
 from gemmctl.showing.comparison import MIN_SAMPLES, Comparison, Difference, compare
 from gemmctl.showing.formats import render
 from gemmctl.showing.saved import Saved
@@ -152,7 +152,7 @@ def test_a_new_driver_and_new_cubins_are_told() -> None:
 
 
 def test_the_table_shows_both_times_ratio_interval_and_verdict() -> None:
-    text = render(report.compare(two({}, {})), "plain")
+    text = render(compare_report.report(two({}, {})), "plain")
     assert text.splitlines()[1].split() == ["p", "100.0", "100.0", "1.000", "0.997..1.003", "SAME"]
 
 

@@ -14,8 +14,9 @@ from gemmctl.kernels import cubins
 from gemmctl.measuring.bench import Result, Rival, Settings
 from gemmctl.operands.data import DataSpec
 from gemmctl.planning.plan import Launching
-from gemmctl.showing import report, saved
+from gemmctl.showing import info_report, plan_report, run_report, saved, verify_report
 from gemmctl.showing.formats import Report, render
+from gemmctl.showing.report import number
 from support import TWO_PROBLEMS, make_plans
 
 CPU = Facts("cpu", "a cpu", 1 << 30)
@@ -44,9 +45,9 @@ def throughput(
     replay_s: float | None = None,
 ) -> Report:
     settings = Settings(launch=launch)
-    head = report.run_head(facts, settings, cubins.manifest())
+    head = run_report.head(facts, settings, cubins.manifest())
     shown = [replace(r, setup=replace(r.setup, replay_s=replay_s)) for r in results(facts)]
-    return report.run(head, shown, facts, settings, verbose=verbose)
+    return run_report.report(head, shown, facts, settings, verbose=verbose)
 
 
 def cells(text: str) -> list[list[str]]:
@@ -140,8 +141,8 @@ RIVALS = (
 def beside() -> tuple[list[Result], Report]:
     """The two problems, 50 us and 20 us, with three baselines."""
     found = [replace(r, rivals=x) for r, x in zip(results(), RIVALS, strict=True)]
-    head = report.run_head(GPU, Settings(), cubins.manifest())
-    return found, report.run(head, found, GPU, Settings())
+    head = run_report.head(GPU, Settings(), cubins.manifest())
+    return found, run_report.report(head, found, GPU, Settings())
 
 
 def test_every_baseline_has_its_time_and_the_ratio_and_the_best_ratio_is_last() -> None:
@@ -161,11 +162,11 @@ def test_every_baseline_has_its_time_and_the_ratio_and_the_best_ratio_is_last() 
 def test_without_baselines_nothing_is_said_of_them() -> None:
     assert not [title for title in throughput().titles if title.startswith("vs")]
     assert "against" not in throughput().records[0]
-    assert report.AGAINST_NOTE not in throughput().notes
+    assert run_report.AGAINST_NOTE not in throughput().notes
 
 
 def test_the_table_says_what_a_ratio_means() -> None:
-    assert report.AGAINST_NOTE in beside()[1].notes
+    assert run_report.AGAINST_NOTE in beside()[1].notes
 
 
 def test_json_has_the_samples_of_every_baseline_or_the_reason_why_not() -> None:
@@ -189,7 +190,7 @@ def test_json_has_the_samples_of_every_baseline_or_the_reason_why_not() -> None:
 
 
 def test_why_a_baseline_was_not_timed_is_said_once_for_all_problems() -> None:
-    assert report.untimed(beside()[0]) == [
+    assert run_report.untimed(beside()[0]) == [
         "torch is n/a on one, two: torch is not installed",
         "cublas is wrong on two: row 1",
         "cublas-loop is n/a on two: no",
@@ -198,7 +199,7 @@ def test_why_a_baseline_was_not_timed_is_said_once_for_all_problems() -> None:
 
 def test_many_problems_without_a_baseline_are_counted() -> None:
     many = [replace(results()[0], rivals=(MISSING,))] * 9
-    assert report.untimed(many) == ["torch is n/a on 9 problems: torch is not installed"]
+    assert run_report.untimed(many) == ["torch is n/a on 9 problems: torch is not installed"]
 
 
 @pytest.mark.parametrize(
@@ -214,10 +215,10 @@ def test_many_problems_without_a_baseline_are_counted() -> None:
     ],
 )
 def test_numbers_have_four_digits_and_never_an_exponent(value: float | None, text: str) -> None:
-    assert report.number(value) == text
+    assert number(value) == text
 
 
-def checked(*bad: int, groups: int = 3) -> report.Checked:
+def checked(*bad: int, groups: int = 3) -> verify_report.Checked:
     (plan, _) = make_plans(TWO_PROBLEMS.replace("count: 3", f"count: {groups}"))
     verdicts = [
         Verdict(
@@ -233,11 +234,11 @@ def checked(*bad: int, groups: int = 3) -> report.Checked:
         )
         for group in range(groups)
     ]
-    return report.Checked(plan, DataSpec("int", 0), verdicts)
+    return verify_report.Checked(plan, DataSpec("int", 0), verdicts)
 
 
 def test_a_right_problem_is_one_ok_row() -> None:
-    found = report.verify({}, [checked()], GPU)
+    found = verify_report.report({}, [checked()], GPU)
     row = dict(zip(found.titles, found.rows[0], strict=True))
     assert (row["groups"], row["good"], row["bad"], row["verdict"]) == ("3", "3", "0", "ok")
     assert (row["method"], row["worst"]) == ("exact-full", "0.250")
@@ -245,33 +246,33 @@ def test_a_right_problem_is_one_ok_row() -> None:
 
 
 def test_a_wrong_group_is_counted_and_spelled_out() -> None:
-    found = report.verify({}, [checked(1)], GPU)
+    found = verify_report.report({}, [checked(1)], GPU)
     row = dict(zip(found.titles, found.rows[0], strict=True))
     assert (row["good"], row["bad"], row["verdict"], row["worst"]) == ("2", "1", "BAD", "3.50")
     assert "one (int): group 1 says so" in render(found, "plain").splitlines()
 
 
 def test_many_wrong_groups_are_cut_short_with_their_number() -> None:
-    found = report.verify({}, [checked(*range(100), groups=100)], GPU)
-    assert len(found.details) == report.MAX_DETAILS + 1
+    found = verify_report.report({}, [checked(*range(100), groups=100)], GPU)
+    assert len(found.details) == verify_report.MAX_DETAILS + 1
     assert "90 more groups are bad" in found.details[-1]
 
 
 def test_verbose_verify_has_a_row_for_every_group() -> None:
-    found = report.verify({}, [checked(1)], GPU, verbose=True)
+    found = verify_report.report({}, [checked(1)], GPU, verbose=True)
     verdicts = [dict(zip(found.titles, row, strict=True))["verdict"] for row in found.rows]
     assert verdicts == ["ok", "BAD", "ok"]
 
 
 def test_json_has_the_verdict_of_every_group() -> None:
-    found = json.loads(render(report.verify({}, [checked(1)], GPU), "json"))
+    found = json.loads(render(verify_report.report({}, [checked(1)], GPU), "json"))
     (check,) = found["checks"]
     assert [verdict["ok"] for verdict in check["verdicts"]] == [True, False, True]
     assert check["methods"] == {"exact full": 3}
 
 
 def plan_row(text: str) -> dict[str, str]:
-    found = report.plan(make_plans(text), roofline.H200, cubins.manifest())
+    found = plan_report.report(make_plans(text), roofline.H200, cubins.manifest())
     return dict(zip(found.titles, found.rows[0], strict=True))
 
 
@@ -280,7 +281,7 @@ def test_the_plan_shows_launches_tiles_waves_padding_and_bound() -> None:
     assert row["launches"] == "1"
     assert row["padding %"] == "0.0"
     flop, moved = 2 * 256 * 256 * 640, 2 * (2 * 256 * 640 + 256 * 256)
-    assert row["bound us"] == report.number(max(flop / 790e12, moved / 4300e9), 1e-6)
+    assert row["bound us"] == number(max(flop / 790e12, moved / 4300e9), 1e-6)
 
 
 def test_the_plan_of_nothing_but_empty_groups_runs_nothing() -> None:
@@ -289,7 +290,7 @@ def test_the_plan_of_nothing_but_empty_groups_runs_nothing() -> None:
 
 
 def test_info_names_device_driver_clocks_and_kernels() -> None:
-    found: Any = report.info(GPU, None, READING, cubins.manifest())
+    found: Any = info_report.report(GPU, None, READING, cubins.manifest())
     text = render(found, "plain")
     assert "cuda: a gpu" in text
     assert "580.1" in text

@@ -7,33 +7,14 @@ import io
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
+from gemmctl.showing.report import Record, Report
+
 Format = Literal["table", "plain", "markdown", "csv", "json", "jsonl"]
-Record = dict[str, Any]
 
 # Words that stand out in a coloured table, by their SGR code.
 STYLES = {"ok": "32", "BAD": "1;31", "FAST": "32", "SLOW": "1;31", "UNSURE": "33"}
-
-
-@dataclass(frozen=True)
-class Report:
-    """What a command found, ready for every format.
-
-    ``head`` holds what is true of the whole, ``records`` what is true of each item, both in base
-    units with the unit in the name. ``rows`` are the same items for people, ``details`` results
-    that no row holds, ``notes`` what one has to know to read the rows.
-    """
-
-    head: Record
-    items: str  # the name of the list of records
-    records: Sequence[Record]
-    titles: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    left: Sequence[bool]  # which columns are text
-    details: Sequence[str] = ()
-    notes: Sequence[str] = ()
 
 
 def render(report: Report, format: Format, *, color: bool = False) -> str:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Literal, TextIO
 
 from gemmctl.errors import UsageError
-from gemmctl.showing.formats import Format, Record, Report, line, render
+from gemmctl.showing.formats import Format, line, render
+from gemmctl.showing.report import Record, Report
 
 Color = Literal["auto", "always", "never"]
 

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from gemmctl.errors import UsageError
-from gemmctl.showing.formats import Record, Report, render
-
-FORMAT = 1  # of every JSON document; a new number whenever a reader of the old one would err
+from gemmctl.showing.formats import render
+from gemmctl.showing.report import FORMAT, Record, Report
 
 
 @dataclass(frozen=True)

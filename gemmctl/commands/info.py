@@ -1,0 +1,25 @@
+"""``gemmctl info``: what is here."""
+
+from __future__ import annotations
+
+from gemmctl.commands.options import Color, DeviceName, Format, Quiet
+
+
+def info(
+    format: Format = None,
+    device: DeviceName = "auto",
+    quiet: Quiet = False,
+    color: Color = "auto",
+) -> None:
+    """Print the GPU, driver, clocks, kernels and versions; check that the cubins are intact."""
+    from gemmctl.device import open_device
+    from gemmctl.kernels import cubins
+    from gemmctl.showing import info_report
+    from gemmctl.showing.output import Output
+
+    manifest = cubins.manifest()
+    for file in manifest.files:
+        manifest.load(file)  # raises if it is missing or damaged
+    on, why_not_gpu = open_device(device)
+    found = info_report.report(on.facts, why_not_gpu, on.telemetry(), manifest)
+    Output(format, quiet, False, color).show(found)

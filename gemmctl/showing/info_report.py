@@ -1,0 +1,77 @@
+"""What ``info`` reports: the device, the kernels and the versions."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from gemmctl import __version__
+from gemmctl.showing.report import Report, head_of, number
+
+if TYPE_CHECKING:
+    from gemmctl.device.base import Facts, Telemetry
+    from gemmctl.kernels.cubins import Manifest
+
+
+def report(
+    facts: Facts, why_not_gpu: str | None, telemetry: Telemetry | None, cubins: Manifest
+) -> Report:
+    """The device, the kernels and the versions."""
+    import platform
+    from importlib.metadata import PackageNotFoundError, version
+
+    def installed(name: str) -> str:
+        try:
+            return version(name)
+        except PackageNotFoundError:  # another distribution brought the module
+            return "unknown"
+
+    packages = {name: installed(name) for name in ("cuda-bindings", "numpy")}
+    rows = [
+        ["gemmctl", __version__],
+        ["python", platform.python_version()],
+        *([name, text] for name, text in packages.items()),
+        ["device", f"{facts.kind}: {facts.name}"],
+        ["memory", f"{number(facts.memory_bytes, 1e9)} GB"],
+    ]
+    if why_not_gpu:
+        rows.append(["no GPU", why_not_gpu])
+    if facts.driver:
+        rows.append(["driver", facts.driver])
+    if facts.sm_count:
+        rows.append(["SMs", str(facts.sm_count)])
+    if facts.roofline:
+        rows.append(["roofline", facts.roofline.name])
+    if telemetry:
+        throttle = ", ".join(telemetry.throttle) or "not throttled"
+        clock, power = number(telemetry.sm_hz, 1e6), number(telemetry.power_w)
+        rows.append(["now", f"{clock} MHz, {power} W, {throttle}"])
+    rows += [
+        ["cubins", str(cubins.folder)],
+        ["cubin sha256", cubins.sha256],
+        ["compiler", cubins.compiler],
+        *(
+            [
+                "kernel",
+                f"{k.operand}->{k.output} {k.name}: {k.stages} stages, {k.threads} threads, "
+                f"{k.registers} registers, {k.shared_bytes} B shared",
+            ]
+            for k in cubins.kernels
+        ),
+    ]
+    return Report(
+        head={
+            **head_of("info", cubins),
+            "python": platform.python_version(),
+            "packages": packages,
+            "device": asdict(facts),
+            "why_not_gpu": why_not_gpu,
+            "telemetry": asdict(telemetry) if telemetry else None,
+            "compiler": cubins.compiler,
+        },
+        items="kernels",
+        records=[asdict(kernel) for kernel in cubins.kernels],
+        titles=["what", "value"],
+        rows=rows,
+        left=[True, True],
+    )

@@ -1,0 +1,102 @@
+"""What ``plan`` reports: what would run."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import asdict, fields
+from typing import TYPE_CHECKING
+
+from gemmctl.showing.report import (
+    Column,
+    Record,
+    Report,
+    bound_note,
+    head_of,
+    number,
+    percent,
+    tabled,
+)
+
+if TYPE_CHECKING:
+    from gemmctl.device.roofline import Roofline
+    from gemmctl.kernels.cubins import Manifest
+    from gemmctl.planning.plan import Plan
+
+
+def about() -> tuple[Column[Plan], ...]:
+    """What every table says of a problem."""
+    return (
+        Column("problem", lambda p: p.problem.name, left=True),
+        Column("groups", lambda p: str(len(p.problem.groups))),
+        Column("dtype", lambda p: p.dtype, left=True),
+        Column("MxNxK", lambda p: p.shape, left=True),
+        Column("GFLOP", lambda p: number(p.flops, 1e9)),
+        Column("MB", lambda p: number(p.bytes, 1e6)),
+    )
+
+
+def record(plan: Plan) -> Record:
+    """What would run, in base units."""
+    return {
+        "name": plan.problem.name,
+        "groups": [
+            {
+                **{f.name: getattr(group, f.name) for f in fields(group) if f.name != "marks"},
+                "count": len(list(equal)),
+            }
+            for group, equal in itertools.groupby(plan.problem.groups)
+        ],
+        "group_count": len(plan.problem.groups),
+        "dtype": plan.dtype,
+        "shape": plan.shape,
+        "flop": plan.flops,
+        "bytes": plan.bytes,
+        "arena_bytes": plan.layout.size,
+        "kernel": plan.kernel,
+        "launches": len(plan.launches),
+        "choices": list(map(str, plan.choices)),
+        "tiles": plan.tiles,
+        "waves": plan.waves,
+        "tile_efficiency": plan.tile_efficiency,
+    }
+
+
+def report(
+    plans: Sequence[Plan], roofline: Roofline, cubins: Manifest, *, verbose: bool = False
+) -> Report:
+    """What would run, and the time that no kernel can beat."""
+
+    def bound_s(plan: Plan) -> float:
+        return roofline.bound_s(plan.flops, plan.bytes)
+
+    columns: tuple[Column[Plan], ...] = (
+        *about(),
+        Column("kernel", lambda p: p.kernel, left=True),
+        Column("launches", lambda p: str(len(p.launches))),
+        Column("tiles", lambda p: str(p.tiles)),
+        Column("waves", lambda p: number(p.waves, digits=3)),
+        Column("padding %", lambda p: percent(1 - p.tile_efficiency)),
+        Column("bound us", lambda p: number(bound_s(p), 1e-6)),
+        Column("estimate us", lambda p: number(p.estimate_s, 1e-6), verbose=True),
+        Column("arena MB", lambda p: number(p.layout.size, 1e6), verbose=True),
+        Column("tile widths", _widths, left=True, verbose=True),
+    )
+    titles, rows, left = tabled(columns, plans, verbose)
+    return Report(
+        head={**head_of("plan", cubins), "roofline": asdict(roofline)},
+        items="problems",
+        records=[
+            {**record(plan), "bound_s": bound_s(plan), "estimate_s": plan.estimate_s}
+            for plan in plans
+        ],
+        titles=titles,
+        rows=rows,
+        left=left,
+        notes=bound_note(roofline),
+    )
+
+
+def _widths(plan: Plan) -> str:
+    widths = sorted({int(width) for launch in plan.launches for width in launch.widths})
+    return ",".join(map(str, widths)) or "-"
