@@ -22,9 +22,11 @@ import pytest
 from cuda.bindings import driver as real
 from cuda.pathfinder import DynamicLibNotFoundError
 
-from gemmctl.device import cuda as device_cuda
 from gemmctl.device import open_device, roofline
-from gemmctl.device.cuda import CudaDevice, CudaSession
+from gemmctl.device.cuda import CudaDevice, calls, device, telemetry, tensormaps
+from gemmctl.device.cuda import session as session_module
+from gemmctl.device.cuda.params import GroupArrays, Params
+from gemmctl.device.cuda.session import CudaSession
 from gemmctl.errors import DeviceFailed, DeviceHung, DeviceUnusable
 from gemmctl.kernels import cubins
 from gemmctl.kernels.cubins import Kernel
@@ -222,9 +224,7 @@ class Driver:
         params: Any = None
         if symbol == "gemm":
             (told,) = at(pointers, np.uint64, 1).tolist()
-            params = device_cuda._Params.from_buffer_copy(
-                ctypes.string_at(told, ctypes.sizeof(device_cuda._Params))
-            )
+            params = Params.from_buffer_copy(ctypes.string_at(told, ctypes.sizeof(Params)))
         elif symbol == "fill":
             records, count, integers = at(pointers, np.uint64, 3).tolist()
             (records,), (count,) = at(records, np.uint64, 1), at(count, np.uint32, 1)
@@ -247,8 +247,10 @@ class Driver:
 @pytest.fixture
 def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
     made = Driver()
-    monkeypatch.setattr(device_cuda, "driver", made)
-    monkeypatch.setattr(device_cuda, "FLUSH_BYTES", 1 << 12)
+    for module in (calls, device, session_module, telemetry, tensormaps):
+        if hasattr(module, "driver"):
+            monkeypatch.setattr(module, "driver", made)
+    monkeypatch.setattr(device, "FLUSH_BYTES", 1 << 12)
     monkeypatch.setattr(cuda.bindings, "nvml", None, raising=False)
     monkeypatch.setitem(sys.modules, "cuda.bindings.nvml", None)
     return made
@@ -271,7 +273,7 @@ def unusable(ordinal: int = 0) -> str:
 
 def test_a_machine_without_a_driver_is_told_what_to_install() -> None:
     try:
-        device_cuda.driver.cuInit(0)
+        calls.driver.cuInit(0)
     except DynamicLibNotFoundError:
         said = unusable()
         assert "no NVIDIA driver" in said and "580" in said and "--device cpu" in said
@@ -285,7 +287,7 @@ def test_without_a_driver_there_is_no_gpu_to_count(driver: Driver) -> None:
 
     driver.cuInit = missing
     with pytest.raises(DeviceUnusable, match=r"no NVIDIA driver: libcuda\.so\.1 was not found"):
-        device_cuda.device_count()
+        calls.device_count()
 
 
 @pytest.mark.parametrize(("version", "named"), [(12040, "CUDA 12.4"), (12090, "CUDA 12.9")])
@@ -790,8 +792,8 @@ def test_a_warm_sample_is_many_runs_in_one_graph_shared_out(
 ) -> None:
     driver.queued.clear()
     samples = session.time(3, cold=False)
-    assert samples == pytest.approx([5e-3 / device_cuda.WARM_RUNS] * 3)
-    captured = ["gemm"] * (device_cuda.WARM_RUNS * len(session._plan.launches))
+    assert samples == pytest.approx([5e-3 / session_module.WARM_RUNS] * 3)
+    captured = ["gemm"] * (session_module.WARM_RUNS * len(session._plan.launches))
     assert [what for what, _ in driver.queued] == captured + ["record", "graph", "record"] * 3
 
 
@@ -842,9 +844,7 @@ def test_launches_one_after_the_other_share_a_stream(driver: Driver) -> None:
 # What stands on both sides
 
 
-@pytest.mark.parametrize(
-    ("structure", "struct"), [(device_cuda._Groups, "Groups"), (device_cuda._Params, "Params")]
-)
+@pytest.mark.parametrize(("structure", "struct"), [(GroupArrays, "Groups"), (Params, "Params")])
 def test_parameters_are_laid_out_as_the_kernel_reads_them(structure: Any, struct: str) -> None:
     mine = {name: getattr(structure, name).offset for name, _ in structure._fields_}
     assert mine == offsets(struct)
@@ -852,7 +852,7 @@ def test_parameters_are_laid_out_as_the_kernel_reads_them(structure: Any, struct
 
 
 def test_parameters_fit_what_a_kernel_may_be_given() -> None:
-    assert ctypes.sizeof(device_cuda._Params) <= 32764  # CUDA 12.1 on, compute capability 7.0 on
+    assert ctypes.sizeof(Params) <= 32764  # CUDA 12.1 on, compute capability 7.0 on
 
 
 def test_every_kernel_is_given_arguments_of_the_sizes_it_takes(
@@ -877,8 +877,8 @@ def test_every_kernel_is_given_arguments_of_the_sizes_it_takes(
 
 def test_every_warpgroup_that_multiplies_has_a_flag_of_its_own() -> None:
     consumers = max(kernel.cluster * (kernel.threads // 128 - 1) for kernel in KERNELS)
-    assert consumers <= device_cuda.FLAGS_PER_TILE
+    assert consumers <= session_module.FLAGS_PER_TILE
 
 
 def test_a_tensor_map_is_as_long_as_the_kernel_takes_it_for() -> None:
-    assert size("TensorMap") == device_cuda.MAP_BYTES
+    assert size("TensorMap") == tensormaps.MAP_BYTES

@@ -11,7 +11,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from gemmctl.device.cuda import CudaDevice, CudaSession
+from gemmctl.device.cuda import CudaDevice
+from gemmctl.device.cuda.session import CudaSession
 from gemmctl.judging import reference
 from gemmctl.judging.agreement import Witness
 from gemmctl.kernels import cubins

@@ -12,7 +12,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gemmctl.device.cuda import MAP_BYTES, CudaDevice, CudaSession, encode_map
+from gemmctl.device.cuda import CudaDevice
+from gemmctl.device.cuda.session import CudaSession
+from gemmctl.device.cuda.tensormaps import MAP_BYTES, encode_map
 from gemmctl.judging import reference
 from gemmctl.kernels import cubins
 from gemmctl.kernels.cubins import Kernel

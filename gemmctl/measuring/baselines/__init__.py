@@ -17,7 +17,7 @@ from gemmctl.operands.data import DataSpec
 from gemmctl.planning.plan import Plan
 
 if TYPE_CHECKING:
-    from gemmctl.device.cuda import CudaSession
+    from gemmctl.device.cuda.session import CudaSession
 
 BASELINES: dict[str, Callable[[CudaSession, Plan], Baseline]] = {
     "cublas": cublas.Grouped,

@@ -20,7 +20,7 @@ from gemmctl.measuring.baselines.base import Inapplicable, active
 from gemmctl.planning.plan import Plan
 
 if TYPE_CHECKING:
-    from gemmctl.device.cuda import CudaSession
+    from gemmctl.device.cuda.session import CudaSession
 
 WORKSPACE_BYTES = 64 << 20  # for every stream; more than any of its algorithms asks for on Hopper
 STREAMS = 8

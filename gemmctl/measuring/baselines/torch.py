@@ -16,7 +16,7 @@ from gemmctl.operands import dtypes
 from gemmctl.planning.plan import Plan
 
 if TYPE_CHECKING:
-    from gemmctl.device.cuda import CudaSession
+    from gemmctl.device.cuda.session import CudaSession
 
 Call = Callable[..., object]
 TYPES = {"bf16": "bfloat16", "f16": "float16", "f32": "float32"}

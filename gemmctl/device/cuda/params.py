@@ -1,0 +1,32 @@
+"""What the kernels take, as C has it."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import fields
+
+from gemmctl.planning.tables import Tables
+
+GROUP_ARRAYS = [field.name for field in fields(Tables) if field.name != "tiles"]
+
+
+class GroupArrays(ctypes.Structure):
+    """tile.cuh: Groups. The arrays of Tables in the same order."""
+
+    _fields_ = [(name, ctypes.c_uint64) for name in GROUP_ARRAYS]
+
+
+class Params(ctypes.Structure):
+    """gemm.cuh: Params."""
+
+    _fields_ = [
+        ("tiles", ctypes.c_uint64),
+        ("tile_count", ctypes.c_uint32),
+        ("counter", ctypes.c_uint64),
+        ("flags", ctypes.c_uint64),
+        ("tables", ctypes.c_uint64),
+        ("tables_bytes", ctypes.c_uint32),
+        ("workspace", ctypes.c_uint64),
+        ("maps", ctypes.c_uint64),
+        ("groups", GroupArrays),
+    ]

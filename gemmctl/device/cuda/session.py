@@ -1,0 +1,246 @@
+"""One plan with its operands in place on a GPU."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from time import monotonic, perf_counter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gemmctl.device.base import Setup
+from gemmctl.device.cuda.calls import elapsed_s, guarded
+from gemmctl.device.cuda.params import GROUP_ARRAYS, GroupArrays, Params
+from gemmctl.device.cuda.tensormaps import MAP_BYTES, encode_map
+from gemmctl.operands import dtypes
+from gemmctl.operands.data import DataSpec
+from gemmctl.planning import tables
+from gemmctl.planning.plan import Plan
+from gemmctl.planning.tiling import K_TILE, TILE, Launch
+
+if TYPE_CHECKING:
+    from gemmctl.device.cuda.device import CudaDevice
+
+FLAGS_PER_TILE = 4  # one for each warpgroup that multiplies, in every CTA of a cluster
+MAPS = 2  # of each group: A's and B's
+MAP_THREADS = 96  # support.cu: one thread per map
+REPLAYS = 9  # of a CUDA graph, to see what the host spends on one
+WARM_RUNS = 20  # back to back in one sample of a warm run
+TIMERS = {
+    "cold": "each sample is one run between GPU timestamps, queued behind an L2 flush",
+    "warm": f"each sample is {WARM_RUNS} runs in a CUDA graph between GPU timestamps",
+}
+
+
+@dataclass(frozen=True)
+class _Ready:
+    """One launch whose tables are on the device."""
+
+    launch: Launch
+    function: Any
+    params: Params
+    maps: int  # address of the tensor maps, MAPS for each group
+
+
+class CudaSession:
+    """One plan with its operands in place on a GPU. Made by CudaDevice.open."""
+
+    def __init__(self, device: CudaDevice, plan: Plan, data: DataSpec, cleanup: ExitStack) -> None:
+        self.device, self._plan, self.cleanup = device, plan, cleanup
+        self.base = device.allocate(plan.layout.size, cleanup)
+        device.fill_bytes(self.base, plan.layout.size, 0xFF)
+        self._generate(data)
+        device.wait()
+        kernels = [
+            device.function(k.file, k.symbol, k.shared_bytes)
+            for k in (launch.kernel for launch in plan.launches)
+        ]
+        self._build_maps = device.support("build_maps")
+        begun, ended = device.event(cleanup), device.event(cleanup)
+        started = monotonic()
+        self.ready = self._upload(kernels)
+        self._told = [self._map_arguments(ready) for ready in self.ready]
+        device.record(begun)
+        self._set_up_maps()
+        device.record(ended)
+        device.wait()
+        self._fan = device.fan(plan.streams, cleanup)
+        self._queue = self._launch
+        replay_s = None
+        host_s = monotonic() - started
+        if plan.launch != "grouped":
+            self._queue = partial(device.launch_graph, device.capture(self._launch, cleanup))
+            replay_s = self._replay_s()
+            self.poison()
+        self.setup = Setup(host_s, elapsed_s(begun, ended), replay_s)
+
+    def run(self) -> None:
+        """Run the plan's launches once and wait for them."""
+        self._queue()
+        self.device.wait()
+
+    def poison(self) -> None:
+        """Fill the D region of the arena, fences included, with 0xFF bytes."""
+        layout = self._plan.layout
+        self.device.fill_bytes(self.base + layout.d_begin, layout.d_end - layout.d_begin, 0xFF)
+
+    def read(self, begin: int, end: int) -> npt.NDArray[np.uint8]:
+        """The arena's bytes [begin, end)."""
+        return self.device.download(self.base + begin, end - begin)
+
+    def time(
+        self, count: int, *, cold: bool, queue: Callable[[], None] | None = None
+    ) -> list[float]:
+        """Seconds of each of ``count`` runs, between GPU timestamps.
+
+        Cold: a flush is queued before every run, so the GPU never waits for the host in between.
+        Warm: every sample is WARM_RUNS runs back to back, as one graph, divided by their number.
+        ``queue`` queues a run of something else on the device's stream; it is in no graph.
+        """
+        device = self.device
+        with guarded() as cleanup:
+            run = queue or self._queue
+            if not cold:
+                run = partial(_repeat, queue or self._launch)
+                if queue is None:
+                    run = partial(device.launch_graph, device.capture(run, cleanup))
+            pairs = [(device.event(cleanup), device.event(cleanup)) for _ in range(count)]
+            for begun, ended in pairs:
+                if cold:
+                    device.flush_l2()
+                device.record(begun)
+                run()
+                device.record(ended)
+            device.wait()
+            runs = 1 if cold else WARM_RUNS
+            return [elapsed_s(*pair) / runs for pair in pairs]
+
+    def _set_up_maps(self) -> None:
+        """Queue the kernel that builds the tensor maps, for every launch."""
+        for ready, told in zip(self.ready, self._told, strict=True):
+            ctas = -(-MAPS * len(ready.launch.groups) // MAP_THREADS)
+            self.device.launch(self._build_maps, (ctas, 1), MAP_THREADS, told)
+
+    def _replay_s(self) -> float:
+        """Seconds of host time that queueing a run takes, while nothing else is queued."""
+        taken = []
+        for _ in range(REPLAYS):
+            started = perf_counter()
+            self._queue()
+            taken.append(perf_counter() - started)
+            self.device.wait()
+        return float(np.median(taken))
+
+    def _launch(self) -> None:
+        """Queue all launches, in turn over the plan's streams."""
+        streams = self._fan.streams
+        if self._plan.launch == "graph":
+            self._set_up_maps()
+        with self._fan.spread():
+            for i, ready in enumerate(self.ready):
+                self._launch_one(ready, streams[i % len(streams)])
+
+    def _launch_one(self, ready: _Ready, stream: int) -> None:
+        kernel = ready.launch.kernel
+        self.device.launch(
+            ready.function,
+            (ready.launch.clusters * kernel.cluster, 1),
+            kernel.threads,
+            [ready.params],
+            shared_bytes=kernel.shared_bytes,
+            cluster=kernel.cluster,
+            stream=stream,
+        )
+
+    def _generate(self, data: DataSpec) -> None:
+        """Queue the generation of all operands, and keep the host array alive until it is done."""
+        device = self.device
+        fills = tables.fills(self._plan, self.base, data)
+        if not len(fills):
+            return
+        with guarded() as cleanup:
+            at = device.allocate(fills.nbytes, cleanup)
+            device.upload(at, fills)
+            rows = int(fills["rows"].max())
+            device.launch(
+                device.support("fill"),
+                (min(rows, 4096), min(len(fills), 4096)),
+                256,
+                [
+                    ctypes.c_uint64(at),
+                    ctypes.c_uint32(len(fills)),
+                    ctypes.c_uint32(data.kind == "int"),
+                ],
+            )
+            device.wait()
+
+    def _upload(self, kernels: list[Any]) -> list[_Ready]:
+        """Copy all tables to the device in one piece; room for counters and maps lies behind."""
+        device, plan = self.device, self._plan
+        end = np.zeros(1, TILE)  # width 0 ends a tile list
+        parts: list[npt.NDArray[Any]] = []
+        for launch in plan.launches:
+            table = tables.build(launch, plan, self.base)
+            parts += [getattr(table, name) for name in GROUP_ARRAYS]
+            parts += [np.concatenate([table.tiles, end])]
+            parts += [np.zeros(1, np.uint32), np.zeros(launch.flags * FLAGS_PER_TILE, np.uint32)]
+        sizes = [-(-part.nbytes // MAP_BYTES) * MAP_BYTES for part in parts]
+        offsets = np.cumsum([0, *sizes])
+        uploaded = int(offsets[-1])
+        groups = [len(launch.groups) for launch in plan.launches]
+        nbytes = uploaded + MAPS * MAP_BYTES * sum(groups)
+        block = device.allocate(nbytes, self.cleanup)
+        host = device.pinned(max(uploaded, 1), self.cleanup)
+        for part, offset in zip(parts, offsets, strict=False):
+            host[offset : offset + part.nbytes] = part.view(np.uint8)
+        if uploaded:
+            device.upload(block, host)
+        at = iter(int(block + offset) for offset in offsets)
+        maps = block + uploaded
+        ready = []
+        for launch, function, count in zip(plan.launches, kernels, groups, strict=True):
+            arrays = GroupArrays(*(next(at) for _ in GROUP_ARRAYS))
+            tiles, counter, flags = next(at), next(at), next(at)
+            workspace = device.allocate(launch.workspace_bytes, self.cleanup)
+            params = Params(
+                tiles=tiles,
+                tile_count=len(launch.tiles),
+                counter=counter,
+                flags=flags,
+                tables=block,
+                tables_bytes=nbytes,
+                workspace=workspace,
+                maps=maps,
+                groups=arrays,
+            )
+            ready.append(_Ready(launch, function, params, maps))
+            maps += MAPS * MAP_BYTES * count
+        return ready
+
+    def _map_arguments(self, ready: _Ready) -> list[Any]:
+        """What the kernel build_maps is told: a template for every box, groups, element sizes."""
+        kernel, count = ready.launch.kernel, len(ready.launch.groups)
+        boxes = [
+            *((kernel.operand, (K_TILE, width // kernel.cluster)) for width in range(16, 257, 16)),
+            (kernel.operand, (K_TILE, kernel.rows)),
+        ]
+        templates = b"".join(
+            encode_map(dtype, self.base, (64, 64), 256, box).tobytes() for dtype, box in boxes
+        )
+        return [
+            (ctypes.c_uint8 * len(templates)).from_buffer_copy(templates),
+            ready.params.groups,
+            ctypes.c_uint32(count),
+            ctypes.c_uint64(ready.maps),
+            ctypes.c_uint32(dtypes.BY_NAME[kernel.operand].size),
+        ]
+
+
+def _repeat(queue: Callable[[], None]) -> None:
+    for _ in range(WARM_RUNS):
+        queue()

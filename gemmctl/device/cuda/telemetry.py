@@ -1,0 +1,56 @@
+"""Clocks, power and driver version, by NVML."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from cuda.bindings import driver
+
+from gemmctl.device.base import Telemetry
+from gemmctl.device.cuda.calls import call
+
+# NVML, "clocks event reasons": what holds the clock below its maximum.
+_THROTTLE = {
+    0x4: "power cap",
+    0x8: "hardware slowdown",
+    0x20: "thermal",
+    0x40: "hardware thermal",
+    0x80: "power brake",
+}
+
+
+class Nvml:
+    """Clocks, power and driver version, where the machine's NVML gives them."""
+
+    def __init__(self, bus_id: bytes) -> None:
+        self._handle: int | None = None
+        with suppress(Exception):  # NVML may be missing: nothing depends on it
+            from cuda.bindings import nvml
+
+            nvml.init_v2()
+            self._module = nvml
+            name = bus_id.split(b"\0")[0].decode()
+            self._handle = nvml.device_get_handle_by_pci_bus_id_v2(name)
+
+    def driver_version(self) -> str:
+        """The driver's version and that of CUDA; the latter alone without NVML."""
+        version = call(driver.cuDriverGetVersion)
+        cuda = f"CUDA {version // 1000}.{version % 1000 // 10}"
+        if self._handle is None:
+            return cuda
+        return f"{self._module.system_get_driver_version()} ({cuda})"
+
+    def read(self) -> Telemetry | None:
+        """Clocks and power now; None where NVML does not give them."""
+        if self._handle is None:
+            return None
+        try:
+            nvml = self._module
+            active = nvml.device_get_current_clocks_event_reasons(self._handle)
+            return Telemetry(
+                sm_hz=nvml.device_get_clock_info(self._handle, nvml.ClockType.CLOCK_SM) * 1e6,
+                power_w=nvml.device_get_power_usage(self._handle) / 1e3,
+                throttle=tuple(reason for bit, reason in _THROTTLE.items() if active & bit),
+            )
+        except nvml.NvmlError:
+            return None
