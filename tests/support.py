@@ -11,7 +11,7 @@ from pathlib import Path
 
 import gemmctl
 from gemmctl.kernels import cubins
-from gemmctl.lists import problem
+from gemmctl.lists import problem, reading
 from gemmctl.planning import plan
 
 ROOT = Path(__file__).parent.parent
@@ -38,13 +38,13 @@ def make_problem(*groups: str, defaults: str = "") -> problem.Problem:
     """One problem; its groups and defaults are written as in a list but for their braces."""
     listed = ", ".join(f"{{{group}}}" for group in groups)
     text = f"{{gemmctl: 1, problems: [{{name: p, defaults: {{{defaults}}}, groups: [{listed}]}}]}}"
-    (made,) = problem.load(["-"], io.StringIO(text))
+    (made,) = reading.load(["-"], io.StringIO(text))
     return made
 
 
 def make_plans(text: str, launch: plan.Launching = "grouped") -> list[plan.Plan]:
     """The plans of the problems in a list's text."""
-    problems = problem.load(["-"], io.StringIO(text))
+    problems = reading.load(["-"], io.StringIO(text))
     return plan.make(problems, cubins.manifest().kernels, launch=launch)
 
 

@@ -25,7 +25,7 @@ from typer.testing import CliRunner
 from gemmctl.cli import app
 from gemmctl.errors import ListError
 from gemmctl.kernels import cubins
-from gemmctl.lists import problem
+from gemmctl.lists import schema
 from gemmctl.measuring import baselines
 from support import PROBLEMS, ROOT, TWO_PROBLEMS, Command, environment
 
@@ -510,7 +510,7 @@ def test_verbose_verify_has_a_line_per_group(gemmctl: Command, two_problems: Pat
 
 def test_schema_prints_what_is_committed(gemmctl: Command) -> None:
     printed = gemmctl("schema").stdout
-    assert json.loads(printed) == problem.schema()
+    assert json.loads(printed) == schema.schema()
     assert printed == (ROOT / "gemmctl" / "problem-list.schema.json").read_text()
 
 

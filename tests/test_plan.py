@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from gemmctl.errors import ListError
 from gemmctl.kernels import cubins
-from gemmctl.lists import problem
+from gemmctl.lists import reading
 from gemmctl.lists.problem import Problem
 from gemmctl.lists.yamlfile import Mark
 from gemmctl.operands import dtypes
@@ -156,7 +156,7 @@ def test_rows_of_c_and_d_may_lie_anywhere() -> None:
 
 @pytest.mark.parametrize("file", sorted(PROBLEMS.glob("*.yaml")), ids=lambda file: file.stem)
 def test_every_list_that_ships_can_be_planned(file: Any) -> None:
-    plans = plan.make(problem.load([str(file)], io.StringIO()), KERNELS)
+    plans = plan.make(reading.load([str(file)], io.StringIO()), KERNELS)
     assert all(made.tiles for made in plans)
 
 

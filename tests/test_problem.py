@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gemmctl.errors import ListError, UsageError
-from gemmctl.lists import problem
+from gemmctl.lists import problem, reading, schema
 from gemmctl.lists.problem import Group, Problem
 from gemmctl.lists.yamlfile import Mark
 
@@ -29,7 +29,7 @@ patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow]) 
 
 
 def load(text: str) -> list[Problem]:
-    return problem.load(["-"], io.StringIO(text))
+    return reading.load(["-"], io.StringIO(text))
 
 
 def listed(*groups: str, defaults: str = "{}") -> str:
@@ -372,7 +372,7 @@ def test_all_errors_of_all_files_come_together_in_order(tmp_path: Path) -> None:
     first.write_text(listed("{m: 1, n: 1, k: -1, kk: 1}", "{m: 1, n: 1, k: 1, m: 2, a: x}"))
     second.write_text("gemmctl: 1\nproblems: [")
     with pytest.raises(ListError) as caught:
-        problem.load([str(first), "-", str(second)], io.StringIO(listed("{m: x, n: 1, k: 1}")))
+        reading.load([str(first), "-", str(second)], io.StringIO(listed("{m: x, n: 1, k: 1}")))
     places = [(mark.file, mark.line, mark.column) for mark, _ in caught.value.errors]
     assert places == [
         (str(first), 6, 25),
@@ -394,7 +394,7 @@ def test_several_files_are_one_long_list(tmp_path: Path) -> None:
         text = listed("{m: 1, n: 1, k: 1}").replace("name: p", f"name: {name}")
         (tmp_path / name).write_text(text)
     stdin = io.StringIO(listed("{m: 1, n: 1, k: 1}"))
-    found = problem.load([str(tmp_path / "y"), "-", str(tmp_path / "x")], stdin)
+    found = reading.load([str(tmp_path / "y"), "-", str(tmp_path / "x")], stdin)
     assert [p.name for p in found] == ["y", "p", "x"]
     assert found[1].mark.file == "<stdin>"
 
@@ -403,7 +403,7 @@ def test_names_are_unique_across_files(tmp_path: Path) -> None:
     path = tmp_path / "list.yaml"
     path.write_text(listed("{m: 1, n: 1, k: 1}"))
     with pytest.raises(ListError) as caught:
-        problem.load([str(path), "-"], io.StringIO(listed("{m: 1, n: 1, k: 1}")))
+        reading.load([str(path), "-"], io.StringIO(listed("{m: 1, n: 1, k: 1}")))
     [(mark, message)] = caught.value.errors
     assert (mark.file, mark.line, mark.column) == ("<stdin>", 4, 11)
     assert message == f"the name 'p' is taken by {path}:4; choose another"
@@ -411,7 +411,7 @@ def test_names_are_unique_across_files(tmp_path: Path) -> None:
 
 def test_files_that_cannot_be_read_are_all_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
-        problem.load([str(tmp_path / "none.yaml"), str(tmp_path)], io.StringIO())
+        reading.load([str(tmp_path / "none.yaml"), str(tmp_path)], io.StringIO())
     missing, folder = str(caught.value).splitlines()
     assert missing == f"cannot read {tmp_path}/none.yaml: No such file or directory; check the path"
     assert folder == f"cannot read {tmp_path}: Is a directory; check the path"
@@ -419,21 +419,21 @@ def test_files_that_cannot_be_read_are_all_named(tmp_path: Path) -> None:
 
 def test_standard_input_can_be_named_once() -> None:
     with pytest.raises(UsageError, match="'-' is given twice"):
-        problem.load(["-", "-"], io.StringIO())
+        reading.load(["-", "-"], io.StringIO())
 
 
 def test_a_file_that_is_not_utf_8_is_refused_at_the_byte(tmp_path: Path) -> None:
     path = tmp_path / "list.yaml"
     path.write_bytes(b"gemmctl: 1\n# caf\xe9\n")
     with pytest.raises(ListError) as caught:
-        problem.load([str(path)], io.StringIO())
+        reading.load([str(path)], io.StringIO())
     assert str(caught.value).startswith(f"{path}:2:6: byte 0xe9 is not UTF-8")
 
 
 def test_standard_input_that_is_not_utf_8_is_refused() -> None:
     stdin = io.TextIOWrapper(io.BytesIO(b"gemmctl: \xff"), encoding="utf-8")
     with pytest.raises(UsageError, match="standard input is not UTF-8"):
-        problem.load(["-"], stdin)
+        reading.load(["-"], stdin)
 
 
 # --only
@@ -460,17 +460,17 @@ def test_select_refuses_a_glob_that_matches_nothing() -> None:
 
 
 def test_the_schema_file_is_the_schema() -> None:
-    assert SCHEMA.read_text() == json.dumps(problem.schema(), indent=2) + "\n"
+    assert SCHEMA.read_text() == json.dumps(schema.schema(), indent=2) + "\n"
 
 
 def test_the_schema_has_the_keys_of_the_dataclass_and_count() -> None:
     fields = {field.name for field in dataclasses.fields(Group)}
-    keys = problem.schema()["definitions"]["group"]["properties"].keys()
+    keys = schema.schema()["definitions"]["group"]["properties"].keys()
     assert set(keys) == fields - {"marks"} | {"count"}
 
 
 def test_the_schema_is_draft_7() -> None:
-    jsonschema.Draft7Validator.check_schema(problem.schema())
+    jsonschema.Draft7Validator.check_schema(schema.schema())
 
 
 # Random lists
@@ -510,7 +510,7 @@ def test_a_legal_list_means_what_it_says(
 ) -> None:
     text = one_problem(defaults, written)
     [found] = load(text)
-    jsonschema.validate(json.loads(text), problem.schema(), jsonschema.Draft7Validator)
+    jsonschema.validate(json.loads(text), schema.schema(), jsonschema.Draft7Validator)
     expected = [group for group in written for _ in range((defaults | group).get("count", 1))]
     assert len(found.groups) == len(expected)
     for group, own in zip(found.groups, expected, strict=True):
@@ -591,7 +591,7 @@ def test_whatever_is_accepted_the_schema_accepts_too(document: Any) -> None:
         load(json.dumps(document))
     except ListError:
         return
-    jsonschema.validate(document, problem.schema(), jsonschema.Draft7Validator)
+    jsonschema.validate(document, schema.schema(), jsonschema.Draft7Validator)
 
 
 words = [
@@ -623,7 +623,7 @@ def test_any_text_is_a_list_or_a_list_error(text: str) -> None:
 
 
 def test_the_shipped_lists_load_as_one_list_named_after_their_files() -> None:
-    found = problem.load([str(path) for path in LISTS], io.StringIO())
+    found = reading.load([str(path) for path in LISTS], io.StringIO())
     assert [p.name for p in found] == [path.stem for path in LISTS]
     assert len(found) == 17
 
@@ -657,7 +657,7 @@ def test_a_shipped_list_is_what_make_suite_writes_for_its_shapes(path: Path) -> 
 
 
 def test_seed10_is_ten_f16_products_written_as_f32() -> None:
-    [found] = problem.load([str(ROOT / "problems" / "seed10.yaml")], io.StringIO())
+    [found] = reading.load([str(ROOT / "problems" / "seed10.yaml")], io.StringIO())
     assert len(found.groups) == 10
     assert {(g.m, g.n, g.k, g.a, g.b, g.d) for g in found.groups} == {
         (768, 768, 1024, "f16", "f16", "f32")
@@ -665,14 +665,14 @@ def test_seed10_is_ten_f16_products_written_as_f32() -> None:
 
 
 def test_ragged_covers_every_pair_of_types_and_every_type_of_c() -> None:
-    [found] = problem.load([str(ROOT / "problems" / "ragged.yaml")], io.StringIO())
+    [found] = reading.load([str(ROOT / "problems" / "ragged.yaml")], io.StringIO())
     every = {"bf16", "f16", "f32"}
     assert {(g.a, g.d) for g in found.groups} == {(a, d) for a in every - {"f32"} for d in every}
     assert {g.c for g in found.groups if g.beta} == every
 
 
 def test_edge_has_every_kind_of_empty_group() -> None:
-    [found] = problem.load([str(ROOT / "problems" / "edge.yaml")], io.StringIO())
+    [found] = reading.load([str(ROOT / "problems" / "edge.yaml")], io.StringIO())
     kinds = {(g.m == 0, g.n == 0, g.k == 0, g.beta == 0) for g in found.groups}
     assert {(True, False, False, True), (False, True, False, True), (True, True, True, True),
             (False, False, True, True), (False, False, True, False)} <= kinds  # fmt: skip

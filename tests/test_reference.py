@@ -13,7 +13,7 @@ from gemmctl.device.cpu import CpuDevice
 from gemmctl.errors import UsageError
 from gemmctl.judging import reference
 from gemmctl.kernels import cubins
-from gemmctl.lists import problem
+from gemmctl.lists import reading
 from gemmctl.operands import data, dtypes
 from gemmctl.operands.data import DataSpec
 from gemmctl.planning import plan
@@ -540,7 +540,7 @@ def test_a_dump_reproduces_its_group(tmp_path, spec):
     text = (folder / "problem.yaml").read_text()
     assert f"--data {spec.kind} --seed {spec.seed}" in text
     (again,) = plan.make(
-        problem.load([str(folder / "problem.yaml")], io.StringIO()), cubins.manifest().kernels
+        reading.load([str(folder / "problem.yaml")], io.StringIO()), cubins.manifest().kernels
     )
     assert again.problem.groups[1] == made.problem.groups[1]
     with CpuDevice().open(again, spec) as session:

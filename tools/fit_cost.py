@@ -22,7 +22,7 @@ import numpy as np
 import tabulate
 
 from gemmctl.kernels import cubins
-from gemmctl.lists import problem
+from gemmctl.lists import reading
 from gemmctl.lists.problem import Problem
 from gemmctl.measuring import tune_cache
 from gemmctl.planning import cost, plan
@@ -169,7 +169,7 @@ def main() -> None:
         result = json.load(file)
     if not isinstance(result, dict) or result.get("command") != "tune":
         sys.exit(f"{arguments.result} is not what gemmctl tune -f json printed")
-    measured = list(read(result, problem.load(arguments.lists, sys.stdin)))
+    measured = list(read(result, reading.load(arguments.lists, sys.stdin)))
     if not measured:
         sys.exit("nothing is left to fit to")
     print(describe(measured, cost.FITTED, fit(measured)))

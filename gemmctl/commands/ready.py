@@ -22,11 +22,11 @@ def planned(
 ) -> list[Plan]:
     """Read and plan every problem; every error of every list is raised before anything runs."""
     from gemmctl.kernels import cubins
-    from gemmctl.lists import problem
+    from gemmctl.lists import problem, reading
     from gemmctl.planning import plan
 
     kernels = cubins.manifest().named(kernel)
-    problems = problem.select(problem.load(files, sys.stdin), only or ())
+    problems = problem.select(reading.load(files, sys.stdin), only or ())
     return plan.make(problems, kernels, launch=launch)
 
 

@@ -9,6 +9,6 @@ def schema() -> None:
     """Print the JSON Schema of problem lists, for editors."""
     import json
 
-    from gemmctl.lists import problem
+    from gemmctl.lists import schema as lists
 
-    typer.echo(json.dumps(problem.schema(), indent=2))
+    typer.echo(json.dumps(lists.schema(), indent=2))

@@ -16,7 +16,7 @@ from gemmctl.device.cuda.session import CudaSession
 from gemmctl.judging import reference
 from gemmctl.judging.agreement import Witness
 from gemmctl.kernels import cubins
-from gemmctl.lists import problem
+from gemmctl.lists import reading
 from gemmctl.measuring import baselines
 from gemmctl.measuring.bench import Entry
 from gemmctl.operands.data import DataSpec
@@ -43,7 +43,7 @@ def planned(*groups: str, launch: Launching = "grouped") -> Plan:
     listed = ", ".join(f"{{{group}}}" for group in groups)
     text = f"{{gemmctl: 1, problems: [{{name: p, groups: [{listed}]}}]}}"
     (made,) = plan.make(
-        problem.load(["-"], io.StringIO(text)), cubins.manifest().kernels, launch=launch
+        reading.load(["-"], io.StringIO(text)), cubins.manifest().kernels, launch=launch
     )
     return made
 

@@ -18,7 +18,7 @@ from gemmctl.device.cuda.tensormaps import MAP_BYTES, encode_map
 from gemmctl.judging import reference
 from gemmctl.kernels import cubins
 from gemmctl.kernels.cubins import Kernel
-from gemmctl.lists import problem
+from gemmctl.lists import reading
 from gemmctl.lists.problem import Problem
 from gemmctl.operands import data, dtypes
 from gemmctl.operands.data import DataSpec
@@ -54,7 +54,7 @@ def awkward(operand: str, output: str) -> str:
 
 
 def planned(text: str, *kernels: Kernel) -> Plan:
-    (made,) = problem.load(["-"], io.StringIO(text))
+    (made,) = reading.load(["-"], io.StringIO(text))
     return planned_problem(made, *kernels)
 
 
@@ -129,7 +129,7 @@ def test_split_sums_are_right_and_the_same_every_time(
         f"alpha: {alpha}, beta: {beta}}}"
         for m, n, k, alpha, beta in SPLIT_SHAPES
     )
-    (made,) = problem.load(
+    (made,) = reading.load(
         ["-"],
         io.StringIO(f"gemmctl: 1\nproblems:\n  - {{name: x, groups: [{', '.join(groups)}]}}\n"),
     )
@@ -237,7 +237,7 @@ from gemmctl.device.cuda import CudaDevice
 from gemmctl import __main__ as command
 
 text = "gemmctl: 1\\nproblems:\\n  - {name: x, groups: [{m: 64, n: 64, k: 64}]}\\n"
-(made,) = plan.make(problem.load(["-"], io.StringIO(text)), cubins.manifest().kernels)
+(made,) = plan.make(reading.load(["-"], io.StringIO(text)), cubins.manifest().kernels)
 made.launches[0].tiles["k_tiles"] = 2**32 - 1  # an hour of zeros from outside of A and B
 
 def hang(**_):

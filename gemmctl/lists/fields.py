@@ -1,0 +1,120 @@
+"""The keys of a group: what each may be and what it is by default."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gemmctl.operands import dtypes
+
+FORMAT = 1  # what `gemmctl:` says at the top of a list
+MAX_EXTENT = 2**31 - 1  # the kernels' tables hold m, n and k in 32 bits
+MAX_LD = 2**40 - 1  # a tensor map's strides are below 2^40 bytes
+MAX_GROUPS = 2**20  # in one problem
+FLOAT32_MAX = (2 - 2.0**-23) * 2.0**127
+FLOAT32_MIN = 2.0**-149
+
+
+@dataclass(frozen=True)
+class Integer:
+    """A whole number in a range."""
+
+    meaning: str
+    low: int
+    high: int
+
+    def __str__(self) -> str:
+        return f"an integer from {self.low} to {self.high}"
+
+    def read(self, value: object) -> int | None:
+        """The value, or None if it is not legal."""
+        if isinstance(value, float) and value.is_integer():  # 1e3
+            value = int(value)
+        return value if type(value) is int and self.low <= value <= self.high else None
+
+    def schema(self) -> dict[str, Any]:
+        """Its JSON Schema."""
+        return {
+            "type": "integer",
+            "minimum": self.low,
+            "maximum": self.high,
+            "description": self.meaning,
+        }
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One of some words."""
+
+    meaning: str
+    names: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"one of {', '.join(self.names)}"
+
+    def read(self, value: object) -> str | None:
+        """The value, or None if it is not legal."""
+        return value if isinstance(value, str) and value in self.names else None
+
+    def schema(self) -> dict[str, Any]:
+        """Its JSON Schema."""
+        return {"enum": list(self.names), "description": self.meaning}
+
+
+@dataclass(frozen=True)
+class Float32:
+    """A number that float32 holds, rounded to it."""
+
+    meaning: str
+
+    def __str__(self) -> str:
+        return f"0 or a number of magnitude {FLOAT32_MIN:.2g} to {FLOAT32_MAX:.3g} (float32)"
+
+    def read(self, value: object) -> float | None:
+        """The value, or None if it is not legal."""
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            return None
+        legal = value == 0 or FLOAT32_MIN <= abs(value) <= FLOAT32_MAX
+        return float(np.float32(value)) if legal else None
+
+    def schema(self) -> dict[str, Any]:
+        """Its JSON Schema."""
+        return {
+            "type": "number",
+            "minimum": -FLOAT32_MAX,
+            "maximum": FLOAT32_MAX,
+            "description": self.meaning,
+        }
+
+
+_TYPES = tuple(dtypes.BY_NAME)
+_LAYOUTS = ("row", "col")
+
+# Every key of a group and of defaults.
+FIELDS: dict[str, Integer | Choice | Float32] = {
+    "m": Integer("rows of A, C and D", 0, MAX_EXTENT),
+    "n": Integer("columns of B, C and D", 0, MAX_EXTENT),
+    "k": Integer("columns of A, rows of B", 0, MAX_EXTENT),
+    "count": Integer("how many such groups (default 1)", 1, MAX_GROUPS),
+    "a": Choice("element type of A (default bf16)", _TYPES),
+    "b": Choice("element type of B (default: that of A)", _TYPES),
+    "c": Choice("element type of C (default: that of D)", _TYPES),
+    "d": Choice("element type of D (default: that of A)", _TYPES),
+    "a_layout": Choice("layout of A (default row)", _LAYOUTS),
+    "b_layout": Choice("layout of B (default col: n rows of k)", _LAYOUTS),
+    "d_layout": Choice("layout of C and D (default row)", _LAYOUTS),
+    "lda": Integer("leading dimension of A in elements (default: packed)", 1, MAX_LD),
+    "ldb": Integer("leading dimension of B in elements (default: packed)", 1, MAX_LD),
+    "ldc": Integer("leading dimension of C in elements (default: packed)", 1, MAX_LD),
+    "ldd": Integer("leading dimension of D in elements (default: packed)", 1, MAX_LD),
+    "alpha": Float32("factor of A B (default 1)"),
+    "beta": Float32("factor of C (default 0: C is not read)"),
+}
+
+
+DEFAULTS: dict[str, Any] = {
+    "a": "bf16", "a_layout": "row", "b_layout": "col", "d_layout": "row",
+    "alpha": 1.0, "beta": 0.0, "count": 1,
+}  # fmt: skip
