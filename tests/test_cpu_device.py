@@ -14,7 +14,7 @@ from gemmctl.device.cpu import CpuDevice
 from gemmctl.errors import DeviceFailed, DeviceUnusable, UsageError
 from gemmctl.operands import data, dtypes
 from gemmctl.operands.data import DataSpec
-from gemmctl.planning.plan import FENCE
+from gemmctl.planning.arena import FENCE
 from support import make_plans
 
 INTEGERS = DataSpec("int", 11)

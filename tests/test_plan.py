@@ -21,8 +21,9 @@ from gemmctl.lists import reading
 from gemmctl.lists.problem import Problem
 from gemmctl.lists.yamlfile import Mark
 from gemmctl.operands import dtypes
-from gemmctl.planning import cost, plan, tables
-from gemmctl.planning.plan import ALIGNMENT, FENCE, Plan
+from gemmctl.planning import cost, plan, refusals, tables
+from gemmctl.planning.arena import ALIGNMENT, FENCE
+from gemmctl.planning.plan import Plan
 from gemmctl.planning.tiling import Choice, Launch, Machine
 from support import PROBLEMS, make_problem
 
@@ -116,7 +117,7 @@ def test_more_tiles_than_anyone_has_memory_for_are_refused_at_the_largest_group(
     some = make_problem("m: 9, n: 8, k: 8", "m: 400000, n: 300000, k: 8", "m: 64, n: 64, k: 8")
     ((mark, words),) = refusals(some)
     assert mark == some.groups[1].marks["m"]
-    assert "29300002 tiles" in words and str(plan.MAX_TILES) in words
+    assert "29300002 tiles" in words and str(refusals.MAX_TILES) in words
 
 
 @pytest.mark.parametrize(("k", "fits"), [(8, True), (0, False)])

@@ -17,7 +17,7 @@ from gemmctl.lists import reading
 from gemmctl.operands import data, dtypes
 from gemmctl.operands.data import DataSpec
 from gemmctl.planning import plan
-from gemmctl.planning.plan import FENCE
+from gemmctl.planning.arena import FENCE
 from support import make_plans
 
 INT, NORMAL = DataSpec("int", 7), DataSpec("normal", 7)

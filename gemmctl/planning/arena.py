@@ -1,0 +1,60 @@
+"""Where operands lie: one arena for all of a problem."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gemmctl.lists.problem import Problem
+from gemmctl.operands import dtypes
+from gemmctl.planning.tiling import Ints
+
+FENCE = 256  # bytes of 0xFF kept before and after every D, to show writes outside it
+ALIGNMENT = 256  # bytes; every operand starts on such a boundary (TMA itself needs 16)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Byte offsets of every operand in one arena, one entry per group of the problem.
+
+    The region [d_begin, d_end) holds every D with FENCE bytes before the first and after each.
+    Groups with beta 0 share one C that is never to be read.
+    """
+
+    a: Ints
+    b: Ints
+    c: Ints
+    d: Ints
+    d_begin: int
+    d_end: int
+    size: int
+
+
+def lay_out(problem: Problem) -> tuple[Layout, int]:
+    """Place every operand in one arena; also the bytes that a run has to move."""
+    columns = problem.columns
+    m, n, k = columns.m, columns.n, columns.k
+    size = {name: np.fromiter((dtypes.BY_NAME[getattr(group, name)].size
+                               for group in problem.groups), np.int64, len(problem.groups))
+            for name in "abcd"}  # fmt: skip
+    has_c = columns.beta != 0
+    rows = {"a": m, "b": n, "c": m, "d": m}
+    lds = {"a": columns.lda, "b": columns.ldb, "c": columns.ldc, "d": columns.ldd}
+    spans = {name: rows[name] * lds[name] * size[name] for name in "abcd"}
+
+    def place(lengths: Ints, start: int, gap: int = 0) -> tuple[Ints, int]:
+        padded = (lengths + gap + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
+        ends = start + np.cumsum(padded)
+        return ends - padded, int(ends[-1]) if len(ends) else start
+
+    unread = int(spans["c"][~has_c].max(initial=0))
+    a, end = place(spans["a"], 0)
+    b, end = place(spans["b"], end)
+    c, end = place(np.where(has_c, spans["c"], 0), end)
+    (shared,), end = place(np.array([unread]), end)
+    d_begin = end
+    d, end = place(spans["d"], d_begin + FENCE, gap=FENCE)
+    useful = m * k * size["a"] + n * k * size["b"] + m * n * (size["d"] + has_c * size["c"])
+    layout = Layout(a, b, np.where(has_c, c, shared), d, d_begin, end, end)
+    return layout, int(useful[(m > 0) & (n > 0)].sum())
