@@ -3,10 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
-if TYPE_CHECKING:
-    from gemmctl.lists.yamlfile import Mark
+SNIPPET = 100  # characters of a long source line that an error shows
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A place in a file: line and column count from 1, ``text`` is the source line."""
+
+    file: str
+    line: int
+    column: int
+    text: str
+
+    def explain(self, message: str) -> str:
+        """``file:line:column: message``, then the source line and a caret under the place."""
+        at = self.column - 1
+        start = max(0, at - SNIPPET // 2) if len(self.text) > SNIPPET else 0
+        shown = "".join(c if c.isprintable() or c == "\t" else "\ufffd" for c in self.text)
+        shown = shown[start : start + SNIPPET]
+        under = "".join("\t" if c == "\t" else " " for c in shown[: at - start])
+        return f"{self.file}:{self.line}:{self.column}: {message}\n  {shown}\n  {under}^"
 
 
 class GemmctlError(Exception):

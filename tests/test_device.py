@@ -23,7 +23,7 @@ from cuda.bindings import driver as real
 from cuda.pathfinder import DynamicLibNotFoundError
 
 from gemmctl.device import open_device, roofline
-from gemmctl.device.cuda import CudaDevice, calls, device, telemetry, tensormaps
+from gemmctl.device.cuda import CudaDevice, calls, gpu, telemetry, tensormaps
 from gemmctl.device.cuda import session as session_module
 from gemmctl.device.cuda.params import GroupArrays, Params
 from gemmctl.device.cuda.session import CudaSession
@@ -247,10 +247,9 @@ class Driver:
 @pytest.fixture
 def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
     made = Driver()
-    for module in (calls, device, session_module, telemetry, tensormaps):
-        if hasattr(module, "driver"):
-            monkeypatch.setattr(module, "driver", made)
-    monkeypatch.setattr(device, "FLUSH_BYTES", 1 << 12)
+    for module in (calls, gpu, telemetry, tensormaps):
+        monkeypatch.setattr(module, "driver", made)
+    monkeypatch.setattr(gpu, "FLUSH_BYTES", 1 << 12)
     monkeypatch.setattr(cuda.bindings, "nvml", None, raising=False)
     monkeypatch.setitem(sys.modules, "cuda.bindings.nvml", None)
     return made
@@ -792,8 +791,8 @@ def test_a_warm_sample_is_many_runs_in_one_graph_shared_out(
 ) -> None:
     driver.queued.clear()
     samples = session.time(3, cold=False)
-    assert samples == pytest.approx([5e-3 / session_module.WARM_RUNS] * 3)
-    captured = ["gemm"] * (session_module.WARM_RUNS * len(session._plan.launches))
+    assert samples == pytest.approx([5e-3 / gpu.WARM_RUNS] * 3)
+    captured = ["gemm"] * (gpu.WARM_RUNS * len(session._plan.launches))
     assert [what for what, _ in driver.queued] == captured + ["record", "graph", "record"] * 3
 
 

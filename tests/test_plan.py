@@ -15,15 +15,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gemmctl.errors import ListError
+from gemmctl.errors import ListError, Mark
 from gemmctl.kernels import cubins
 from gemmctl.lists import reading
 from gemmctl.lists.problem import Problem
-from gemmctl.lists.yamlfile import Mark
 from gemmctl.operands import dtypes
-from gemmctl.planning import cost, plan, refusals, tables
+from gemmctl.planning import cost, plan, tables
 from gemmctl.planning.arena import ALIGNMENT, FENCE
 from gemmctl.planning.plan import Plan
+from gemmctl.planning.refusals import MAX_TILES, too_many_tiles
 from gemmctl.planning.tiling import Choice, Launch, Machine
 from support import PROBLEMS, make_problem
 
@@ -117,13 +117,13 @@ def test_more_tiles_than_anyone_has_memory_for_are_refused_at_the_largest_group(
     some = make_problem("m: 9, n: 8, k: 8", "m: 400000, n: 300000, k: 8", "m: 64, n: 64, k: 8")
     ((mark, words),) = refusals(some)
     assert mark == some.groups[1].marks["m"]
-    assert "29300002 tiles" in words and str(refusals.MAX_TILES) in words
+    assert "29300002 tiles" in words and str(MAX_TILES) in words
 
 
 @pytest.mark.parametrize(("k", "fits"), [(8, True), (0, False)])
 def test_tiles_that_multiply_nothing_are_smaller_and_sooner_too_many(k: int, fits: bool) -> None:
     some = make_problem(f"m: 4194304, n: 6400, k: {k}")
-    found = list(plan._too_many_tiles(some))
+    found = list(too_many_tiles(some))
     assert (found == []) == fits
 
 

@@ -16,10 +16,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gemmctl.errors import ListError, UsageError
+from gemmctl.errors import ListError, Mark, UsageError
 from gemmctl.lists import problem, reading, schema
 from gemmctl.lists.problem import Group, Problem
-from gemmctl.lists.yamlfile import Mark
 
 ROOT = Path(__file__).parent.parent
 LISTS = sorted((ROOT / "problems").glob("*.yaml"))

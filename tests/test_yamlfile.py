@@ -8,7 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gemmctl.lists.yamlfile import UNREADABLE, Errors, Mark, Node, load
+from gemmctl.errors import Mark
+from gemmctl.lists.yamlfile import UNREADABLE, Errors, Node, load
 
 patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # busy machines
 

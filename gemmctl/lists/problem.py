@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gemmctl.errors import UsageError
-from gemmctl.lists.yamlfile import Mark
+from gemmctl.errors import Mark, UsageError
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
-from gemmctl.errors import ListError, UsageError
+from gemmctl.errors import ListError, Mark, UsageError
 from gemmctl.lists import yamlfile
 from gemmctl.lists.fields import DEFAULTS, FIELDS, FORMAT, MAX_GROUPS, Choice, Integer
 from gemmctl.lists.problem import Group, Problem
-from gemmctl.lists.yamlfile import UNREADABLE, Entry, Errors, Mark, Node
+from gemmctl.lists.yamlfile import UNREADABLE, Entry, Errors, Node
 from gemmctl.operands import dtypes
 
 MAX_BYTES = 2**62  # in one problem: byte offsets, padding included, fit 64 bits with a sign

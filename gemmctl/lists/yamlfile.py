@@ -13,29 +13,11 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import yaml
 
+from gemmctl.errors import Mark
+
 MAX_DEPTH = 32  # mappings and lists inside each other; far from Python's recursion limit
 MAX_DIGITS = 400  # a float64 has at most 309 before its point
-SNIPPET = 100  # characters of a long source line that an error shows
 LINE_BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")  # what PyYAML counts as one
-
-
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """A place in a file: line and column count from 1, ``text`` is the source line."""
-
-    file: str
-    line: int
-    column: int
-    text: str
-
-    def explain(self, message: str) -> str:
-        """``file:line:column: message``, then the source line and a caret under the place."""
-        at = self.column - 1
-        start = max(0, at - SNIPPET // 2) if len(self.text) > SNIPPET else 0
-        shown = "".join(c if c.isprintable() or c == "\t" else "\ufffd" for c in self.text)
-        shown = shown[start : start + SNIPPET]
-        under = "".join("\t" if c == "\t" else " " for c in shown[: at - start])
-        return f"{self.file}:{self.line}:{self.column}: {message}\n  {shown}\n  {under}^"
 
 
 Errors: TypeAlias = list[tuple[Mark, str]]

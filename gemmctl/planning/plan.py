@@ -13,10 +13,9 @@ from typing import Literal
 
 import numpy as np
 
-from gemmctl.errors import ListError
+from gemmctl.errors import ListError, Mark
 from gemmctl.kernels.cubins import Kernel
 from gemmctl.lists.problem import Group, Problem
-from gemmctl.lists.yamlfile import Mark
 from gemmctl.planning import cost, tiling
 from gemmctl.planning.arena import Layout, lay_out
 from gemmctl.planning.refusals import refusals, too_many_tiles

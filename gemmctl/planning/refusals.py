@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from gemmctl.errors import Mark
 from gemmctl.kernels.cubins import Kernel
 from gemmctl.lists.problem import Group, Problem
-from gemmctl.lists.yamlfile import Mark
 from gemmctl.operands import dtypes
 from gemmctl.planning import tiling
 

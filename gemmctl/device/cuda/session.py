@@ -8,13 +8,14 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from time import monotonic, perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from gemmctl.device.base import Setup
 from gemmctl.device.cuda.calls import elapsed_s, guarded
+from gemmctl.device.cuda.gpu import WARM_RUNS, Gpu
 from gemmctl.device.cuda.params import GROUP_ARRAYS, GroupArrays, Params
 from gemmctl.device.cuda.tensormaps import MAP_BYTES, encode_map
 from gemmctl.operands import dtypes
@@ -23,18 +24,10 @@ from gemmctl.planning import tables
 from gemmctl.planning.plan import Plan
 from gemmctl.planning.tiling import K_TILE, TILE, Launch
 
-if TYPE_CHECKING:
-    from gemmctl.device.cuda.device import CudaDevice
-
 FLAGS_PER_TILE = 4  # one for each warpgroup that multiplies, in every CTA of a cluster
 MAPS = 2  # of each group: A's and B's
 MAP_THREADS = 96  # support.cu: one thread per map
 REPLAYS = 9  # of a CUDA graph, to see what the host spends on one
-WARM_RUNS = 20  # back to back in one sample of a warm run
-TIMERS = {
-    "cold": "each sample is one run between GPU timestamps, queued behind an L2 flush",
-    "warm": f"each sample is {WARM_RUNS} runs in a CUDA graph between GPU timestamps",
-}
 
 
 @dataclass(frozen=True)
@@ -48,9 +41,9 @@ class _Ready:
 
 
 class CudaSession:
-    """One plan with its operands in place on a GPU. Made by CudaDevice.open."""
+    """One plan with its operands in place on a GPU. Made by Gpu.open."""
 
-    def __init__(self, device: CudaDevice, plan: Plan, data: DataSpec, cleanup: ExitStack) -> None:
+    def __init__(self, device: Gpu, plan: Plan, data: DataSpec, cleanup: ExitStack) -> None:
         self.device, self._plan, self.cleanup = device, plan, cleanup
         self.base = device.allocate(plan.layout.size, cleanup)
         device.fill_bytes(self.base, plan.layout.size, 0xFF)

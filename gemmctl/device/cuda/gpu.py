@@ -1,0 +1,285 @@
+"""One Hopper GPU: its memory, kernels, streams, graphs and clocks."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from time import monotonic, sleep
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from cuda.bindings import driver
+from cuda.pathfinder import DynamicLibNotFoundError, load_nvidia_dynamic_lib
+
+from gemmctl.device.base import Facts, Telemetry
+from gemmctl.device.cuda.calls import call, check, device_count
+from gemmctl.device.cuda.telemetry import Nvml
+from gemmctl.device.roofline import H200, Roofline
+from gemmctl.errors import DeviceFailed, DeviceHung, DeviceUnusable
+from gemmctl.kernels import cubins
+from gemmctl.planning.tiling import Machine
+
+TIME_LIMIT_S = 60.0  # for whatever is queued at one time; far above any honest batch
+FLUSH_BYTES = 256 << 20  # four times the L2, which may hold a line twice, once in each half
+WARM_RUNS = 20  # back to back in one sample of a warm run
+TIMERS = {
+    "cold": "each sample is one run between GPU timestamps, queued behind an L2 flush",
+    "warm": f"each sample is {WARM_RUNS} runs in a CUDA graph between GPU timestamps",
+}
+
+
+class Gpu:
+    """One GPU of compute capability 9.0.
+
+    Raises DeviceUnusable if there is no driver, an old one, no such GPU, or one of another kind.
+    """
+
+    def __init__(self, ordinal: int = 0, *, time_limit_s: float = TIME_LIMIT_S) -> None:
+        count = device_count()
+        if ordinal >= count:
+            raise DeviceUnusable(
+                f"there is no cuda:{ordinal}: this machine has {count} CUDA "
+                f"device{'s' if count != 1 else ''}, numbered from 0"
+            )
+        self.ordinal, self.time_limit_s = ordinal, time_limit_s
+        self._device = call(driver.cuDeviceGet, ordinal)
+        name = call(driver.cuDeviceGetName, 256, self._device).split(b"\0")[0].decode()
+        capability = tuple(
+            self._attribute(f"COMPUTE_CAPABILITY_{part}") for part in ("MAJOR", "MINOR")
+        )
+        if capability != (9, 0):
+            raise DeviceUnusable(
+                f"cuda:{ordinal} is a {name} of compute capability {capability[0]}."
+                f"{capability[1]}: the kernels are sm_90a code and run on 9.0 (H100, H200) only"
+            )
+        self._manifest = cubins.manifest()
+        self._context = call(driver.cuDevicePrimaryCtxRetain, self._device)
+        call(driver.cuCtxSetCurrent, self._context)
+        self._stream = call(driver.cuStreamCreate, 1)  # 1: does not wait for the default stream
+        self._modules: dict[str, Any] = {}
+        self._flush_buffer = 0
+        self._nvml = Nvml(call(driver.cuDeviceGetPCIBusId, 32, self._device))
+        self.machine = Machine(sm_count=self._attribute("MULTIPROCESSOR_COUNT"))
+        self.facts = Facts(
+            kind="cuda",
+            name=name,
+            memory_bytes=call(driver.cuDeviceTotalMem, self._device),
+            driver=self._nvml.driver_version(),
+            sm_count=self.machine.sm_count,
+            roofline=self._roofline(name),
+            timers=TIMERS,
+        )
+
+    def _attribute(self, name: str) -> int:
+        which = getattr(driver.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
+        return int(call(driver.cuDeviceGetAttribute, which, self._device))
+
+    def _roofline(self, name: str) -> Roofline:
+        """The H200's measured ceilings; for another Hopper GPU what its clocks allow."""
+        if "H200" in name:
+            return H200
+        clock_hz = self._attribute("CLOCK_RATE") * 1e3
+        flop_per_s = self.machine.sm_count * 4096 * clock_hz  # dense 16-bit FLOP per cycle and SM
+        memory_hz = self._attribute("MEMORY_CLOCK_RATE") * 1e3
+        bytes_per_s = 2 * memory_hz * self._attribute("GLOBAL_MEMORY_BUS_WIDTH") / 8
+        label = (
+            f"{name} at full clock: {flop_per_s / 1e12:.0f} TFLOP/s, {bytes_per_s / 1e9:.0f} GB/s"
+        )
+        return Roofline(label, flop_per_s, bytes_per_s)
+
+    def telemetry(self) -> Telemetry | None:
+        """Clocks and power now; None where they cannot be read."""
+        return self._nvml.read()
+
+    # What sessions and baselines need of the device.
+
+    @property
+    def stream(self) -> int:
+        """The stream on which everything is queued, as other libraries take it."""
+        return int(self._stream)
+
+    def library(self, name: str) -> ctypes.CDLL | None:
+        """An NVIDIA library such as ``cublas``, from a wheel or the system, if there is one."""
+        try:
+            return ctypes.CDLL(load_nvidia_dynamic_lib(name).abs_path)
+        except DynamicLibNotFoundError:
+            return None
+
+    def function(self, file: str, symbol: str, shared_bytes: int = 0) -> Any:
+        """A kernel, its cubin loaded at the first call."""
+        if file not in self._modules:
+            code = self._manifest.load(file)
+            try:
+                self._modules[file] = call(driver.cuModuleLoadData, code)
+            except DeviceFailed as error:
+                raise DeviceUnusable(
+                    f"the driver refuses the kernel file {file}: {error}"
+                ) from None
+        found = call(driver.cuModuleGetFunction, self._modules[file], symbol.encode())
+        if shared_bytes:
+            limit = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            call(driver.cuFuncSetAttribute, found, limit, shared_bytes)
+        return found
+
+    def support(self, symbol: str) -> Any:
+        """A kernel of the support file."""
+        return self.function(self._manifest.support, symbol)
+
+    def launch(
+        self,
+        function: Any,
+        grid: tuple[int, int],
+        threads: int,
+        arguments: Sequence[Any],
+        *,
+        shared_bytes: int = 0,
+        cluster: int = 1,
+        stream: int | None = None,
+    ) -> None:
+        """Queue a kernel, on the device's stream or another; ``arguments`` are ctypes objects."""
+        config = driver.CUlaunchConfig()
+        config.gridDimX, config.gridDimY, config.gridDimZ = *grid, 1
+        config.blockDimX, config.blockDimY, config.blockDimZ = threads, 1, 1
+        config.sharedMemBytes = shared_bytes
+        config.hStream = self._stream if stream is None else stream
+        if cluster > 1:
+            attribute = driver.CUlaunchAttribute()
+            attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+            attribute.value.clusterDim.x = cluster
+            attribute.value.clusterDim.y = attribute.value.clusterDim.z = 1
+            config.attrs, config.numAttrs = [attribute], 1
+        pointers = (ctypes.c_void_p * len(arguments))(*(ctypes.addressof(a) for a in arguments))
+        call(driver.cuLaunchKernelEx, config, function, ctypes.addressof(pointers), 0)
+
+    def allocate(self, nbytes: int, cleanup: ExitStack) -> int:
+        """Device memory, freed by ``cleanup``.
+
+        Raises DeviceFailed with the bytes needed and free if there is not enough.
+        """
+        free, _ = call(driver.cuMemGetInfo)
+        if nbytes > free:
+            raise DeviceFailed(
+                f"the operands need {nbytes / 1e9:.2f} GB of GPU memory and {free / 1e9:.2f} GB "
+                "are free; run fewer or smaller groups, or free memory on the GPU"
+            )
+        address = int(call(driver.cuMemAlloc, max(nbytes, 1)))
+        cleanup.callback(driver.cuMemFree, address)
+        return address
+
+    def pinned(self, nbytes: int, cleanup: ExitStack) -> npt.NDArray[np.uint8]:
+        """Host memory that the GPU reads without a detour, freed by ``cleanup``."""
+        address = int(call(driver.cuMemAllocHost, nbytes))
+        cleanup.callback(driver.cuMemFreeHost, address)
+        return np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address))
+
+    def upload(self, to: int, array: npt.NDArray[Any]) -> None:
+        """Queue a copy of a contiguous array, which has to live until it is done."""
+        call(driver.cuMemcpyHtoDAsync, to, array.ctypes.data, array.nbytes, self._stream)
+
+    def fill_bytes(self, at: int, nbytes: int, byte: int) -> None:
+        """Queue setting bytes to one value."""
+        if nbytes:
+            call(driver.cuMemsetD8Async, at, byte, nbytes, self._stream)
+
+    def download(self, at: int, nbytes: int) -> npt.NDArray[np.uint8]:
+        """Bytes of device memory, once everything queued is done."""
+        out = np.empty(nbytes, np.uint8)
+        if nbytes:
+            self.wait()
+            call(driver.cuMemcpyDtoH, out.ctypes.data, at, nbytes)
+        return out
+
+    def flush_l2(self) -> None:
+        """Queue a read of FLUSH_BYTES, after which nothing older is left in the L2."""
+        if not self._flush_buffer:
+            self._flush_buffer = self.allocate(FLUSH_BYTES + 16, ExitStack())
+            self.fill_bytes(self._flush_buffer, FLUSH_BYTES + 16, 0x5A)
+        words = [
+            ctypes.c_uint64(self._flush_buffer),
+            ctypes.c_uint64(FLUSH_BYTES // 16),
+            ctypes.c_uint64(self._flush_buffer + FLUSH_BYTES),
+        ]
+        self.launch(self.support("flush"), (2 * self.machine.sm_count, 1), 1024, words)
+
+    def event(self, cleanup: ExitStack) -> Any:
+        """A new event, freed by ``cleanup``."""
+        made = call(driver.cuEventCreate, 0)
+        cleanup.callback(driver.cuEventDestroy, made)
+        return made
+
+    def record(self, event: Any) -> None:
+        """Queue taking the time."""
+        call(driver.cuEventRecord, event, self._stream)
+
+    def wait(self) -> None:
+        """Wait for everything queued.
+
+        Raises DeviceFailed if a kernel failed, DeviceHung if the time limit passes.
+        """
+        deadline = monotonic() + self.time_limit_s
+        pause = 0.0
+        while True:
+            (result,) = driver.cuStreamQuery(self._stream)
+            if result != driver.CUresult.CUDA_ERROR_NOT_READY:
+                check(result, "the kernel failed")
+                return
+            if monotonic() > deadline:
+                raise DeviceHung(
+                    f"a kernel did not finish within {self.time_limit_s:g} s and was given up; "
+                    "the GPU is free again once this process has ended"
+                )
+            sleep(pause)
+            pause = min(pause + 1e-5, 1e-3)
+
+    def capture(self, queue: Callable[[], None], cleanup: ExitStack) -> Any:
+        """A graph of what ``queue`` queues, ready to launch; freed by ``cleanup``."""
+        relaxed = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+        call(driver.cuStreamBeginCapture, self._stream, relaxed)
+        try:
+            queue()
+        except BaseException:
+            driver.cuStreamEndCapture(self._stream)
+            raise
+        graph = call(driver.cuStreamEndCapture, self._stream)
+        ready = call(driver.cuGraphInstantiate, graph, 0)
+        driver.cuGraphDestroy(graph)
+        cleanup.callback(driver.cuGraphExecDestroy, ready)
+        return ready
+
+    def launch_graph(self, graph: Any) -> None:
+        """Queue a captured graph."""
+        call(driver.cuGraphLaunch, graph, self._stream)
+
+    def fan(self, count: int, cleanup: ExitStack) -> Fan:
+        """The device's stream and ``count`` - 1 more, freed by ``cleanup``."""
+        streams = [self._stream]
+        for _ in range(count - 1):
+            streams.append(call(driver.cuStreamCreate, 1))
+            cleanup.callback(driver.cuStreamDestroy, streams[-1])
+        return Fan(streams, [self.event(cleanup) for _ in streams])
+
+
+class Fan:
+    """Streams that work side by side on what belongs to one run."""
+
+    def __init__(self, streams: list[Any], events: list[Any]) -> None:
+        self._streams, self._events = streams, events
+        self.streams = [int(stream) for stream in streams]
+
+    @contextmanager
+    def spread(self) -> Iterator[None]:
+        """All streams wait for the first when it begins, and the first for all when it ends."""
+        main, *others = self._streams
+        begun, *ended = self._events
+        if not others:
+            yield
+            return
+        call(driver.cuEventRecord, begun, main)
+        for stream in others:
+            call(driver.cuStreamWaitEvent, stream, begun, 0)
+        yield
+        for stream, event in zip(others, ended, strict=True):
+            call(driver.cuEventRecord, event, stream)
+            call(driver.cuStreamWaitEvent, main, event, 0)
