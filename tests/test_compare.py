@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from gemmctl.errors import UsageError
+from gemmctl.measuring.ratio import MIN_SAMPLES
 from gemmctl.showing import compare_report
-from gemmctl.showing.comparison import MIN_SAMPLES, Comparison, Difference, compare
+from gemmctl.showing.comparison import Comparison, Difference, compare
 from gemmctl.showing.formats import render
 from gemmctl.showing.saved import Saved
 

@@ -7,15 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from gemmctl.errors import UsageError
+from gemmctl.measuring.ratio import SAME_WITHIN, interval
 from gemmctl.showing.saved import Saved
-
-SAME_WITHIN = 0.01  # a change that surely stays below this is none
-MIN_SAMPLES = 6  # fewer: even the whole range holds the median with less than 97%
-CONFIDENCE = 0.95
-RESAMPLES = 4000
 
 
 @dataclass(frozen=True)
@@ -133,26 +128,5 @@ def _difference(old: dict[str, Any], new: dict[str, Any]) -> Difference:
         name=old["name"],
         old_s=float(np.median(before)),
         new_s=float(np.median(after)),
-        interval=_interval(before, after),
+        interval=interval(before, after),
     )
-
-
-def _interval(
-    old: npt.NDArray[np.float64], new: npt.NDArray[np.float64]
-) -> tuple[float, float] | None:
-    """Bootstrap interval of the ratio of medians: resample both, take the middle 95%.
-
-    The generator's seed is fixed, so the same two files always get the same verdicts.
-    """
-    if min(len(old), len(new)) < MIN_SAMPLES or min(old.min(), new.min()) <= 0:
-        return None
-    random = np.random.default_rng(0)
-
-    def medians(samples: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        drawn = random.integers(len(samples), size=(RESAMPLES, len(samples)))
-        return np.median(samples[drawn], axis=1)
-
-    ratios = medians(new) / medians(old)
-    tail = 50 * (1 - CONFIDENCE)
-    low, high = np.percentile(ratios, [tail, 100 - tail])
-    return float(low), float(high)
