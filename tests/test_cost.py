@@ -11,10 +11,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gemmctl.kernels import cubins
+from gemmctl.kernels.cubins import Kernel
 from gemmctl.lists.problem import Problem
 from gemmctl.planning import cost
 from gemmctl.planning.cost import FITTED, L2_BYTES, WGMMA_FLOP, Constants
-from gemmctl.planning.tiling import H200, PANEL_ROWS, Choice, Launch, Machine, cut
+from gemmctl.planning.tiling import ALONE, H200, PANEL_ROWS, Choice, Launch, Machine, cut, grid
 from support import make_problem
 
 KERNELS = cubins.manifest().kernels
@@ -101,11 +102,9 @@ def test_a_tile_goes_to_the_sm_that_is_free_first() -> None:
 
 
 def test_a_long_sum_that_comes_last_takes_longer_than_one_that_comes_first() -> None:
-    some = make_problem("m: 256, n: 128, k: 8192", tiles(263, k=1024))
-    first = launch_of(some)
-    last = replace(first, tiles=first.tiles[::-1])
-    assert cost.estimate(first, some, IDEAL) == 128 * SLICE
-    assert cost.estimate(last, some, IDEAL) == (16 + 128) * SLICE
+    long, short = tiles(1, k=8192), tiles(263, k=512)  # short enough to stay as they are listed
+    assert cycles(long, short) == 128 * SLICE
+    assert cycles(short, long) == (8 + 128) * SLICE
 
 
 @pytest.mark.parametrize("count", [8 * 132, 8 * 132 + 1, 8 * 132 + 131, 9 * 132, 40 * 132])
@@ -166,15 +165,9 @@ def test_parts_of_a_sum_are_multiplied_side_by_side() -> None:
     assert cycles(tiles(1, k=64 * 64), splits=4) == 16 * SLICE
 
 
-def test_adding_up_more_parts_takes_longer() -> None:
-    some = make_problem(tiles(1, k=64 * 64))
-    constants = replace(IDEAL, part_per_value=0.5)
-    four, eight = (
-        cost.estimate(
-            replace(launch, tiles=launch.tiles[launch.tiles["k_tiles"] == 0]), some, constants
-        )
-        for launch in (launch_of(some, splits=splits) for splits in (4, 8))
-    )
+def test_adding_up_twice_as_many_parts_takes_twice_as_long() -> None:
+    slow = replace(IDEAL, part_per_value=1e6)  # the parts themselves take nothing beside it
+    four, eight = (cycles(tiles(1, k=64 * 64), splits=s, constants=slow) for s in (4, 8))
     assert 0 < four == eight / 2
 
 
@@ -290,3 +283,45 @@ def test_whatever_gets_slower_makes_no_launch_faster(
     slower = 0.5 if name.endswith("_bytes") else 2
     worse = replace(FITTED, **{name: slower * getattr(FITTED, name)})
     assert cost.estimate(launch, some, worse) >= cost.estimate(launch, some, FITTED)
+
+
+# What a launch costs at least
+
+
+@patient
+@given(launches(), st.sampled_from([FITTED, IDEAL, replace(FITTED, part_per_value=90)]))
+def test_no_launch_takes_less_than_it_takes_at_least(
+    drawn: tuple[Problem, Launch], constants: Constants
+) -> None:
+    some, launch = drawn
+    (least,) = cost.at_least(launch, some, ALONE, constants)
+    assert least <= cost.estimate(launch, some, constants) * (1 + 1e-12)
+
+
+@patient
+@given(st.integers(1, 3000), st.integers(1, 3000), st.integers(0, 9000), st.sampled_from(KERNELS))
+def test_what_a_launch_of_equal_tiles_takes_at_least_is_what_it_takes(
+    m: int, n: int, k: int, kernel: Kernel
+) -> None:
+    some = make_problem(f"m: {m}, n: {n}, k: {k}")
+    launch = cut(some, np.array([0]), kernel, Choice(kernel.name, kernel.max_width), H200)
+    (least,) = cost.at_least(launch, some, ALONE)
+    assert least == pytest.approx(cost.estimate(launch, some), rel=1e-12)
+
+
+def test_what_a_long_list_takes_at_least_is_what_it_takes() -> None:
+    some = make_problem(tiles(800, k=640), tiles(800, k=64))
+    launch = launch_of(some)
+    (least,) = cost.at_least(launch, some, ALONE)
+    assert least == pytest.approx(cost.estimate(launch, some), rel=1e-12)
+
+
+def test_many_launches_take_at_least_what_each_takes_by_itself() -> None:
+    some = make_problem(tiles(3), tiles(200, k=640), "m: 17, n: 90, k: 16384", tiles(2000))
+    together = grid(some, np.arange(4), KERNELS[0], 256, H200, np.array([1, 1, 4, 1]))
+    starts = np.array([0, 2, 3])
+    expected = [
+        cost.at_least(grid(some, np.array(own), KERNELS[0], 256, H200, splits), some, ALONE)[0]
+        for own, splits in (([0, 1], 1), ([2], 4), ([3], 1))
+    ]
+    assert cost.at_least(together, some, starts).tolist() == expected

@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 
 from gemmctl.errors import ListError, Mark, UsageError
 from gemmctl.lists import problem, reading, schema
-from gemmctl.lists.problem import Group, Problem
+from gemmctl.lists.problem import LAYOUTS, Group, Problem
+from gemmctl.operands import dtypes
 
 ROOT = Path(__file__).parent.parent
 LISTS = sorted((ROOT / "problems").glob("*.yaml"))
@@ -152,15 +153,25 @@ def test_columns_hold_one_entry_per_group() -> None:
     [found] = load(
         listed(
             "{m: 1, n: 2, k: 3, count: 2}",
-            "{m: 4, n: 5, k: 6, lda: 7, ldb: 8, ldc: 9, ldd: 10, alpha: 0.5, beta: 2}",
+            "{m: 4, n: 5, k: 6, a: f16, b: bf16, c: f32, d: f16, d_layout: col, lda: 7, ldb: 8, "
+            "ldc: 9, ldd: 10, alpha: 0.5, beta: 2}",
             "{m: 1, n: 2, k: 3}",
         )
     )
-    columns = {key: list(array) for key, array in vars(found.columns).items()}
+    columns = {key: array.tolist() for key, array in vars(found.columns).items()}
+    bf16, f16, f32 = (dtype.code for dtype in (dtypes.BF16, dtypes.F16, dtypes.F32))
+    row, col = map(LAYOUTS.index, ("row", "col"))
     assert columns == {
         "m": [1, 1, 4, 1],
         "n": [2, 2, 5, 2],
         "k": [3, 3, 6, 3],
+        "a": [bf16, bf16, f16, bf16],
+        "b": [bf16, bf16, bf16, bf16],
+        "c": [bf16, bf16, f32, bf16],
+        "d": [bf16, bf16, f16, bf16],
+        "a_layout": [row, row, row, row],
+        "b_layout": [col, col, col, col],
+        "d_layout": [row, row, col, row],
         "lda": [3, 3, 7, 3],
         "ldb": [3, 3, 8, 3],
         "ldc": [2, 2, 9, 2],
@@ -169,6 +180,7 @@ def test_columns_hold_one_entry_per_group() -> None:
         "beta": [0, 0, 2, 0],
     }
     assert found.columns.m.dtype == np.int64
+    assert [found.columns.size(operand).tolist()[2] for operand in "abcd"] == [2, 2, 4, 2]
     assert found.columns is found.columns
     with pytest.raises(ValueError, match="read-only"):
         found.columns.m[0] = 2

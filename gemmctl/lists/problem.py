@@ -6,17 +6,20 @@ C has D's layout."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from fnmatch import fnmatchcase
 from functools import cached_property
-from itertools import groupby
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from gemmctl.errors import Mark, UsageError
+from gemmctl.operands import dtypes
+
+LAYOUTS = ("row", "col")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,17 +52,39 @@ class Group:
 
 @dataclass(frozen=True)
 class Columns:
-    """A problem's numbers as arrays with one entry per group; read-only."""
+    """A problem's groups as arrays with one entry per group; read-only.
+
+    An element type is its DType.code, a layout its place in LAYOUTS.
+    """
 
     m: npt.NDArray[np.int64]
     n: npt.NDArray[np.int64]
     k: npt.NDArray[np.int64]
+    a: npt.NDArray[np.int64]
+    b: npt.NDArray[np.int64]
+    c: npt.NDArray[np.int64]
+    d: npt.NDArray[np.int64]
+    a_layout: npt.NDArray[np.int64]
+    b_layout: npt.NDArray[np.int64]
+    d_layout: npt.NDArray[np.int64]
     lda: npt.NDArray[np.int64]
     ldb: npt.NDArray[np.int64]
     ldc: npt.NDArray[np.int64]
     ldd: npt.NDArray[np.int64]
     alpha: npt.NDArray[np.float64]
     beta: npt.NDArray[np.float64]
+
+    def size(self, operand: str) -> npt.NDArray[np.int64]:
+        """Bytes of an element of ``a``, ``b``, ``c`` or ``d``."""
+        codes: npt.NDArray[np.int64] = getattr(self, operand)
+        return _SIZES[codes]
+
+
+_TYPES = {dtype.name: dtype.code for dtype in dtypes.BY_NAME.values()}
+_PLACES = {layout: place for place, layout in enumerate(LAYOUTS)}
+_CODES = {**dict.fromkeys("abcd", _TYPES), **{f"{key}_layout": _PLACES for key in "abd"}}
+_SIZES = np.zeros(max(_TYPES.values()) + 1, np.int64)
+_SIZES[list(_TYPES.values())] = [dtype.size for dtype in dtypes.BY_NAME.values()]
 
 
 @dataclass(frozen=True)
@@ -72,20 +97,23 @@ class Problem:
 
     @cached_property
     def columns(self) -> Columns:
-        """The groups' numbers as arrays."""
-        runs = [list(run) for _, run in groupby(self.groups, key=id)]
-        counts = [len(run) for run in runs]
+        """The groups as arrays."""
+        same = np.fromiter(map(id, self.groups), np.int64, len(self.groups))
+        starts = np.flatnonzero(np.diff(same, prepend=0))  # of the runs of one group
+        counts = np.diff(starts, append=len(same))
+        written = [self.groups[start] for start in starts.tolist()]
 
-        def column(name: str, dtype: type) -> npt.NDArray[Any]:
-            firsts = (getattr(run[0], name) for run in runs)
-            once: npt.NDArray[Any] = np.fromiter(firsts, dtype, len(runs))
-            values = np.repeat(once, counts)
-            values.flags.writeable = False
-            return values
+        def column(key: str) -> npt.NDArray[Any]:
+            values: Iterable[Any] = map(attrgetter(key), written)
+            if key in _CODES:
+                values = map(_CODES[key].__getitem__, values)
+            dtype = np.float64 if key in ("alpha", "beta") else np.int64
+            once: npt.NDArray[Any] = np.fromiter(values, dtype, len(written))
+            repeated = np.repeat(once, counts)
+            repeated.flags.writeable = False
+            return repeated
 
-        integers = {f: column(f, np.int64) for f in ("m", "n", "k", "lda", "ldb", "ldc", "ldd")}
-        scalars = {f: column(f, np.float64) for f in ("alpha", "beta")}
-        return Columns(**integers, **scalars)
+        return Columns(**{each.name: column(each.name) for each in fields(Columns)})
 
 
 def select(problems: Sequence[Problem], globs: Sequence[str]) -> list[Problem]:

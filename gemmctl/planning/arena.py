@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from gemmctl.lists.problem import Problem
-from gemmctl.operands import dtypes
 from gemmctl.planning.tiling import Ints
 
 FENCE = 256  # bytes of 0xFF kept before and after every D, to show writes outside it
@@ -35,9 +34,7 @@ def lay_out(problem: Problem) -> tuple[Layout, int]:
     """Place every operand in one arena; also the bytes that a run has to move."""
     columns = problem.columns
     m, n, k = columns.m, columns.n, columns.k
-    size = {name: np.fromiter((dtypes.BY_NAME[getattr(group, name)].size
-                               for group in problem.groups), np.int64, len(problem.groups))
-            for name in "abcd"}  # fmt: skip
+    size = {name: columns.size(name) for name in "abcd"}
     has_c = columns.beta != 0
     rows = {"a": m, "b": n, "c": m, "d": m}
     lds = {"a": columns.lda, "b": columns.ldb, "c": columns.ldc, "d": columns.ldd}

@@ -1,4 +1,4 @@
-"""How long a launch takes, from its tiles alone: what the plan chooses by."""
+"""How long a launch takes, from how it is cut alone: what the plan chooses by."""
 
 from __future__ import annotations
 
@@ -9,10 +9,19 @@ import numpy as np
 
 from gemmctl.lists.problem import Problem
 from gemmctl.operands import dtypes
-from gemmctl.planning.tiling import K_TILE, PANEL_ROWS, Floats, Launch
+from gemmctl.planning.tiling import (
+    K_TILE,
+    PANEL_ROWS,
+    REDUCED_ROWS,
+    Floats,
+    Grid,
+    Ints,
+    handed_out,
+)
 
 CLOCK_HZ = 1.75e9  # of a cycle below; an H200 at work runs at 1.4 to 1.9 GHz
 WGMMA_FLOP = 4096  # dense 16-bit floating-point operations per cycle and SM
+PLAYED = 8  # tiles for each cluster, up to which a list is played through
 L2_BYTES = 50e6  # what is larger comes from memory again each time it is needed again
 
 
@@ -36,54 +45,118 @@ class Constants:
 FITTED = Constants()
 
 
-def estimate(launch: Launch, problem: Problem, constants: Constants = FITTED) -> float:
+def estimate(launch: Grid, problem: Problem, constants: Constants = FITTED) -> float:
     """Cycles a launch takes: the longer of its work on the SMs and its bytes from memory.
 
     Some of the shorter shows, too: it does not hide all the time, and what it does costs power.
     """
-    busy, memory = _makespan(launch, constants), _memory(launch, problem, constants)
-    longer = max(busy, memory) + constants.exposed_memory * min(busy, memory)
+    entries = int(launch.entries.sum())
+    clusters = min(launch.room, entries)
+    busy = _makespan(_in_order(launch, problem, clusters, constants), clusters)
+    memory = float(_bytes(launch, problem, constants).sum())
+    return float(_together(launch, busy, memory, constants))
+
+
+def at_least(
+    launches: Grid, problem: Problem, starts: Ints, constants: Constants = FITTED
+) -> Floats:
+    """Cycles that each of some launches takes at least by ``estimate``, in a fraction of its time.
+
+    The groups of a launch begin at ``starts`` and end with the next one's. Exact up to rounding
+    for launches of equal entries, and for those that are too long to be played through.
+    """
+    entries = np.add.reduceat(launches.entries, starts)
+    clusters = np.minimum(launches.room, entries)
+    of = np.repeat(clusters, np.diff(starts, append=len(launches.groups)))  # each group's launch
+    parts, k_tiles, widths = launches.parts, launches.k_tiles, launches.widths
+    multiply, longest, shortest = (
+        _cycles(launches, of, widths, k, 0, constants)
+        for k in (k_tiles / parts, -(-k_tiles // parts), k_tiles // parts)
+    )
+    total = launches.whole * parts * multiply
+    if launches.sums.any():
+        add_up = _cycles(launches, of, REDUCED_ROWS, 0, parts, constants)
+        total += launches.sums * add_up
+        longest = np.maximum(longest, np.where(parts > 1, add_up, 0))
+        shortest = np.where(parts > 1, np.minimum(shortest, add_up), shortest)
+    mean, longest = np.add.reduceat(total, starts) / clusters, np.maximum.reduceat(longest, starts)
+    rounds = -(-entries // clusters) * np.minimum.reduceat(shortest, starts)
+    played = np.maximum(np.maximum(mean, longest), rounds)
+    busy = np.where(entries > PLAYED * clusters, mean + longest / 2, played)
+    memory = np.add.reduceat(_bytes(launches, problem, constants), starts)
+    return _together(launches, busy, memory, constants)
+
+
+def _together(
+    launch: Grid, busy: Floats | float, nbytes: Floats | float, constants: Constants
+) -> Floats:
+    """Cycles of a launch whose SMs are busy for so many, and that moves bytes meanwhile."""
+    memory = nbytes / constants.memory_bytes / launch.machine.sm_count
+    longer = np.maximum(busy, memory) + constants.exposed_memory * np.minimum(busy, memory)
     starting = constants.cluster_latency if launch.kernel.cluster > 1 else 0.0
-    return constants.launch_latency + starting + longer
+    cycles: Floats = constants.launch_latency + starting + longer
+    return cycles
 
 
-def _makespan(launch: Launch, constants: Constants) -> float:
+def _makespan(cycles: Floats, clusters: int) -> float:
     """Every free CTA takes the next tile of the list.
 
     Short lists are played through; for long ones the mean load plus half a tile is as good.
     """
-    cycles = _cycles(launch, constants)
-    if len(cycles) > 8 * launch.clusters:
-        return float(cycles.sum()) / launch.clusters + float(cycles.max()) / 2
-    free = [0.0] * launch.clusters
+    if len(cycles) > PLAYED * clusters:
+        return float(cycles.sum()) / clusters + float(cycles.max()) / 2
+    free = [0.0] * clusters
     for tile in cycles.tolist():
         heapq.heapreplace(free, free[0] + tile)
     return max(free)
 
 
-def _cycles(launch: Launch, constants: Constants) -> Floats:
-    """Cycles each tile keeps its CTA (or cluster) busy.
+def _in_order(launch: Grid, problem: Problem, clusters: int, constants: Constants) -> Floats:
+    """Cycles of every entry of the tile list: parts, whole tiles, what adds up parts."""
+    of = handed_out(launch, problem)
+    whole = _cycles(launch, clusters, launch.widths, launch.k_tiles, 0, constants)
+    if not launch.slots:
+        return np.take(whole, of)
+    split = launch.parts > 1
+    splits = int(launch.parts.max())
+    k_tiles, part = launch.k_tiles[:, None], np.arange(splits)
+    k_tiles = k_tiles * (part + 1) // splits - k_tiles * part // splits
+    parts = _cycles(launch, clusters, launch.widths[:, None], k_tiles, 0, constants)
+    add_up = _cycles(launch, clusters, REDUCED_ROWS, 0, splits, constants)
+    chosen = split[of]
+    return np.concatenate(
+        [parts[of[chosen]].ravel(), whole[of[~chosen]], np.full(launch.sums.sum(), add_up)]
+    )
+
+
+def _cycles(
+    launch: Grid,
+    clusters: Ints | int,
+    width: Ints | int,
+    k_tiles: Ints | Floats | int,
+    added: Ints | int,
+    constants: Constants,
+) -> Floats:
+    """Cycles that entries, which multiply K tiles or add up parts, keep a CTA (or cluster) busy.
 
     A K tile takes the longer of its wgmma time and the time to draw its operands from L2; CTAs
     share both where several are on one SM.
     """
-    kernel, tiles = launch.kernel, launch.tiles
-    width = tiles["width"].astype(np.float64)
-    sharing = max(1.0, launch.clusters * kernel.cluster / launch.machine.sm_count)
+    kernel = launch.kernel
+    sharing = np.maximum(1.0, clusters * kernel.cluster / launch.machine.sm_count)
     multiply = 2 * kernel.rows * width * K_TILE / WGMMA_FLOP
     feed = (kernel.rows + width / kernel.cluster) * K_TILE * 2 / constants.feed_bytes
     per_k_tile = np.maximum(multiply, feed) + constants.exposed_feed * np.minimum(multiply, feed)
-    added = np.where(tiles["k_tiles"] == 0, tiles["splits"], 0)  # parts
     shown = constants.pingpong_epilogue if kernel.pingpong else 1.0
     per_value = shown * constants.epilogue_per_value + constants.part_per_value * added
     epilogue = per_value * kernel.rows * width
-    work = epilogue + tiles["k_tiles"] * per_k_tile
+    work = epilogue + k_tiles * per_k_tile
     cycles: Floats = constants.tile_latency + work * sharing
     return cycles
 
 
-def _memory(launch: Launch, problem: Problem, constants: Constants) -> float:
-    """A, D and C once, and B once for every panel of tiles that streams it, unless it stays.
+def _bytes(launch: Grid, problem: Problem, constants: Constants) -> Floats:
+    """Of each group: A, D and C once, and B once for every panel that streams it, unless it stays.
 
     What several tiles read again comes from the L2 and counts in part.
     """
@@ -93,7 +166,6 @@ def _memory(launch: Launch, problem: Problem, constants: Constants) -> float:
     of_a, of_b = m * k * size, n * k * size
     panels = np.where(of_b > L2_BYTES, -(-m // PANEL_ROWS), 1)
     written = m * n * size_d * np.where(columns.beta[groups] != 0, 2, 1)
-    tiles_m, tiles_n = -(-m // launch.widths), -(-n // kernel.columns_per_tile)
-    again = of_a * (tiles_n - 1) + of_b * (tiles_m - 1)
-    nbytes = float((of_a + of_b * panels + written + constants.reread * again).sum())
-    return nbytes / constants.memory_bytes / launch.machine.sm_count
+    again = of_a * (launch.wide - 1) + of_b * (launch.high - 1)
+    nbytes: Floats = of_a + of_b * panels + written + constants.reread * again
+    return nbytes

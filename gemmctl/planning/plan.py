@@ -7,18 +7,21 @@ and machine always give the same plan.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from time import perf_counter
 from typing import Literal
 
 import numpy as np
 
-from gemmctl.errors import ListError, Mark
+from gemmctl.errors import ListError
 from gemmctl.kernels.cubins import Kernel
 from gemmctl.lists.problem import Group, Problem
+from gemmctl.operands import dtypes
 from gemmctl.planning import cost, tiling
 from gemmctl.planning.arena import Layout, lay_out
-from gemmctl.planning.refusals import refusals, too_many_tiles
+from gemmctl.planning.choosing import choose
+from gemmctl.planning.refusals import Refusal, refusals
 from gemmctl.planning.tiling import H200, Choice, Ints, Launch, Machine
 
 STREAMS = 8  # that launches of single groups are spread over
@@ -41,6 +44,7 @@ class Plan:
     bytes: int  # A, B and D once, C once where beta is not 0
     launch: Launching = "grouped"
     tuned: bool = False  # cut as it measured fastest, not as the cost model finds
+    plan_s: float = field(default=0.0, compare=False)  # of host time that making this plan took
 
     @property
     def streams(self) -> int:
@@ -105,17 +109,17 @@ def make(
     cost model decides on the others. Raises ListError with every group that no kernel can run:
     its place, the reason and the nearest legal value.
     """
-    problems = list(problems)
-    refused: dict[tuple[Mark, str], None] = {}
+    problems, refused, checked = list(problems), dict[Refusal, None](), []
     for problem in problems:
-        for group in {id(group): group for group in problem.groups}.values():
-            refused.update(dict.fromkeys(refusals(group, kernels)))
-        refused.update(dict.fromkeys(too_many_tiles(problem)))
+        started = perf_counter()
+        refused.update(dict.fromkeys(refusals(problem, kernels)))
+        checked.append(perf_counter() - started)
     if refused:
         raise ListError(refused)
     chosen = chosen or {}
     return [
-        _plan(problem, kernels, machine, launch, chosen.get(problem.name)) for problem in problems
+        _plan(problem, kernels, machine, launch, chosen.get(problem.name), check_s)
+        for problem, check_s in zip(problems, checked, strict=True)
     ]
 
 
@@ -125,17 +129,19 @@ def _plan(
     machine: Machine,
     launch: Launching,
     choices: Sequence[Choice] | None,
+    check_s: float,
 ) -> Plan:
+    started = perf_counter()
     launches: list[Launch] = []
     for groups, fitting in _by_types(problem, kernels):
-        if choices is not None:
-            choice = choices[len(launches)]
-            kernel = next(kernel for kernel in fitting if kernel.name == choice.kernel)
-            launches.append(tiling.cut(problem, groups, kernel, choice, machine))
-        elif launch in TOGETHER:
-            launches.append(_choose(problem, groups, fitting, machine))
-        else:
+        if choices is None and launch not in TOGETHER:
             launches += _choose_each(problem, groups, fitting, machine, split=launch == "serial")
+            continue
+        if choices is None:
+            (choice,) = choose(problem, [groups], fitting, machine)
+        else:
+            choice = choices[len(launches)]
+        launches.append(tiling.cut(problem, groups, _named(fitting, choice), choice, machine))
     columns = problem.columns
     m, n, k = columns.m, columns.n, columns.k
     layout, moved = lay_out(problem)
@@ -143,54 +149,53 @@ def _plan(
         problem=problem,
         launches=tuple(launches),
         layout=layout,
-        flops=2 * sum(int(x) * int(y) * int(z) for x, y, z in zip(m, n, k, strict=True)),
+        flops=2 * int((m * n).astype(object) @ k.astype(object)),
         bytes=moved,
         launch=launch,
         tuned=choices is not None,
+        plan_s=check_s + perf_counter() - started,
     )
 
 
 def _by_types(problem: Problem, kernels: Sequence[Kernel]) -> Iterator[tuple[Ints, list[Kernel]]]:
-    """The groups with elements of each pair of element types, and the kernels for that pair."""
+    """The groups with elements of each pair of element types, and the kernels for that pair.
+
+    In the order of the first groups of each pair, be they empty or not.
+    """
     columns = problem.columns
     active = (columns.m > 0) & (columns.n > 0)
-    types = [(group.a, group.d) for group in problem.groups]
-    for pair in dict.fromkeys(types):
-        same = np.fromiter((kind == pair for kind in types), bool, len(types))
-        groups = np.flatnonzero(active & same)
+    pairs = columns.a * len(dtypes.BY_NAME) + columns.d
+    for first in sorted(np.unique(pairs, return_index=True)[1].tolist()):
+        groups = np.flatnonzero(active & (pairs == pairs[first]))
         if len(groups):
-            yield groups, [k for k in kernels if (k.operand, k.output) == pair]
-
-
-def _choose(
-    problem: Problem, groups: Ints, kernels: Sequence[Kernel], machine: Machine, split: bool = True
-) -> Launch:
-    """The way to cut that the cost model finds fastest; sums are split only if ``split``."""
-    candidates = (
-        tiling.cut(problem, groups, kernel, choice, machine)
-        for kernel in kernels
-        for choice in tiling.choices(problem, groups, kernel, machine)
-        if split or choice.splits == 1
-    )
-    return min(candidates, key=lambda launch: cost.estimate(launch, problem))
+            types = problem.groups[first].a, problem.groups[first].d
+            yield groups, [k for k in kernels if (k.operand, k.output) == types]
 
 
 def _choose_each(
     problem: Problem, groups: Ints, kernels: Sequence[Kernel], machine: Machine, split: bool
 ) -> list[Launch]:
-    """A launch for every group; equal groups are decided once.
+    """A launch for every group; equal groups are decided and cut once.
 
     Launches that run side by side must not split sums: CTAs of two of them could hold all SMs,
     each waiting for a part that a CTA without an SM would compute.
     """
-    chosen: dict[Group, Launch] = {}
-    launches = []
-    for index in groups.tolist():
-        group, alone = problem.groups[index], np.array([index])
-        if group not in chosen:
-            chosen[group] = _choose(problem, alone, kernels, machine, split)
-        launches.append(replace(chosen[group], groups=alone))
-    return launches
+    firsts: dict[Group, int] = {}
+    same = [firsts.setdefault(problem.groups[index], index) for index in groups.tolist()]
+    alone = [np.array([index]) for index in firsts.values()]
+    choices = choose(problem, alone, kernels, machine, split)
+    cut = {
+        int(group[0]): tiling.cut(problem, group, _named(kernels, choice), choice, machine)
+        for group, choice in zip(alone, choices, strict=True)
+    }
+    return [
+        cut[first] if first == index else replace(cut[first], groups=np.array([index]))
+        for first, index in zip(same, groups.tolist(), strict=True)
+    ]
+
+
+def _named(kernels: Sequence[Kernel], choice: Choice) -> Kernel:
+    return next(kernel for kernel in kernels if kernel.name == choice.kernel)
 
 
 def _range(values: Ints) -> str:

@@ -2,83 +2,149 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from gemmctl.errors import Mark
 from gemmctl.kernels.cubins import Kernel
-from gemmctl.lists.problem import Group, Problem
+from gemmctl.lists.problem import LAYOUTS, Columns, Group, Problem
 from gemmctl.operands import dtypes
 from gemmctl.planning import tiling
 
 MAX_TILES = 1 << 24  # entries of a problem's tile lists: 1 GB, for a D that fills an H200's memory
 
+# TMA: strides are multiples of 16 bytes and below 2^40 (PTX ISA, tensor maps).
+STRIDE_STEP = 16
+STRIDE_END = 1 << 40
 
-def refusals(group: Group, kernels: Sequence[Kernel]) -> Iterable[tuple[Mark, str]]:
-    """What keeps the kernels from running a group, if anything."""
+Refusal = tuple[Mark, str]
+# Which groups of a problem a rule refuses, and in which words.
+Rule = tuple[npt.NDArray[np.bool_], Callable[[Group], Iterable[Refusal]]]
+
+
+def refusals(problem: Problem, kernels: Sequence[Kernel]) -> list[Refusal]:
+    """What keeps the kernels from running a problem, each once; nothing if they can.
+
+    A problem whose tile list nobody would have the memory for is refused at its largest group.
+    """
+    rules = [
+        *_types(problem.columns, kernels),
+        *_layouts(problem.columns),
+        _strides(problem.columns),
+    ]
+    refused = np.flatnonzero(np.logical_or.reduce([mask for mask, _ in rules]))
+    first = {id(problem.groups[index]): index for index in reversed(refused.tolist())}
+    found: dict[Refusal, None] = {}
+    for index in sorted(first.values()):
+        for mask, told in rules:
+            if mask[index]:
+                found.update(dict.fromkeys(told(problem.groups[index])))
+    return [*found, *_too_many_tiles(problem)]
+
+
+def _types(columns: Columns, kernels: Sequence[Kernel]) -> Iterator[Rule]:
     pairs = {(kernel.operand, kernel.output) for kernel in kernels}
     operands = sorted({operand for operand, _ in pairs})
     outputs = sorted({output for _, output in pairs})
-    if group.a != group.b:
+
+    def mixed(group: Group) -> Iterator[Refusal]:
         yield (
             group.where("b", "a"),
             f"a is {group.a} and b is {group.b}: the kernels multiply operands of one type; "
             f"set both to the same of {', '.join(operands)}",
         )
-    elif group.a not in operands:
+
+    def operand(group: Group) -> Iterator[Refusal]:
         yield (
             group.where("a", "b"),
             f"no kernel multiplies {group.a} operands; use one of {', '.join(operands)}",
         )
-    if group.d not in outputs:
+
+    def output(group: Group) -> Iterator[Refusal]:
         yield (
             group.where("d"),
             f"no kernel writes {group.d}; use one of {', '.join(outputs)}",
         )
-    elif group.a in operands and (group.a, group.d) not in pairs:
-        outputs = sorted(output for operand, output in pairs if operand == group.a)
+
+    def pair(group: Group) -> Iterator[Refusal]:
+        possible = sorted(output for operand, output in pairs if operand == group.a)
         yield (
             group.where("d", "a"),
-            f"no kernel writes {group.d} from {group.a} operands; use {', '.join(outputs)}",
+            f"no kernel writes {group.d} from {group.a} operands; use {', '.join(possible)}",
         )
-    for key, layout, wanted in (
-        ("a_layout", group.a_layout, "row"),
-        ("b_layout", group.b_layout, "col"),
-        ("d_layout", group.d_layout, "row"),
-    ):
-        if layout != wanted:
+
+    def codes(names: Iterable[str]) -> list[int]:
+        return [dtypes.BY_NAME[name].code for name in names]
+
+    def both(a: npt.ArrayLike, d: npt.ArrayLike) -> npt.NDArray[np.int64]:
+        joined: npt.NDArray[np.int64] = np.asarray(a) * len(dtypes.BY_NAME) + np.asarray(d)
+        return joined
+
+    alike = columns.a == columns.b
+    multiplied, written = np.isin(columns.a, codes(operands)), np.isin(columns.d, codes(outputs))
+    possible = both(codes(a for a, _ in pairs), codes(d for _, d in pairs))
+    yield ~alike, mixed
+    yield alike & ~multiplied, operand
+    yield ~written, output
+    yield multiplied & written & ~np.isin(both(columns.a, columns.d), possible), pair
+
+
+def _layouts(columns: Columns) -> Iterator[Rule]:
+    for key, wanted in (("a_layout", "row"), ("b_layout", "col"), ("d_layout", "row")):
+
+        def told(group: Group, key: str = key, wanted: str = wanted) -> Iterator[Refusal]:
             yield (
                 group.where(key),
-                f"{key} {layout} has no kernel yet; store that matrix as {key}: {wanted}",
+                f"{key} {getattr(group, key)} has no kernel yet; "
+                f"store that matrix as {key}: {wanted}",
             )
-    if group.m == 0 or group.n == 0 or group.k == 0:
+
+        yield getattr(columns, key) != LAYOUTS.index(wanted), told
+
+
+def _strides(columns: Columns) -> Rule:
+    """Rows of A and B that TMA cannot step over; where nothing is multiplied it does not."""
+    wrong = np.zeros(len(columns.m), np.bool_)
+    for ld, operand in ((columns.lda, "a"), (columns.ldb, "b")):
+        stride = ld * columns.size(operand)
+        wrong |= (stride % STRIDE_STEP != 0) | (stride >= STRIDE_END)
+    return wrong & (columns.m > 0) & (columns.n > 0) & (columns.k > 0), _strides_told
+
+
+def _strides_told(group: Group) -> Iterator[Refusal]:
+    packed = [key for key in ("lda", "ldb") if key not in group.marks]
+    if len(packed) == 2 and group.a == group.b and group.lda == group.ldb == group.k:
+        step = STRIDE_STEP // dtypes.BY_NAME[group.a].size
+        legal = -(-group.k // step) * step
+        yield (
+            group.where("k"),
+            f"lda and ldb are {group.k} (both default to k), but TMA rows start on 16-byte "
+            f"boundaries: each must be a multiple of {step} for {group.a}; "
+            f"the nearest are lda: {legal}, ldb: {legal}",
+        )
         return
-    # TMA: strides are multiples of 16 bytes and below 2^40 (PTX ISA, tensor maps).
-    for key, value, extent, element in (
-        ("lda", group.lda, "k", group.a),
-        ("ldb", group.ldb, "k", group.b),
-    ):
+    for key, value, element in (("lda", group.lda, group.a), ("ldb", group.ldb, group.b)):
         size = dtypes.BY_NAME[element].size
-        step, end = 16 // size, (1 << 40) // size
-        legal = _nearest_multiple(value, step, getattr(group, extent), end)
+        step, end = STRIDE_STEP // size, STRIDE_END // size
+        legal = _nearest_multiple(value, step, group.k, end)
         if value % step:
-            packed = "" if key in group.marks else f" ({key} defaults to {extent})"
+            default = f" ({key} defaults to k)" if key in packed else ""
             yield (
-                group.where(key, extent),
-                f"{key} is {value}{packed}, but TMA rows start on 16-byte boundaries: {key} must "
+                group.where(key, "k"),
+                f"{key} is {value}{default}, but TMA rows start on 16-byte boundaries: {key} must "
                 f"be a multiple of {step} for {element}; the nearest is {key}: {legal}",
             )
         elif value >= end:
             yield (
-                group.where(key, extent),
+                group.where(key, "k"),
                 f"{key} is {value}, but TMA rows lie less than 2^40 bytes apart: {key} must be "
                 f"below {end} for {element}; the nearest is {key}: {legal}",
             )
 
 
-def too_many_tiles(problem: Problem) -> Iterable[tuple[Mark, str]]:
-    """A problem whose tile list nobody would have the memory for; at its largest group."""
+def _too_many_tiles(problem: Problem) -> Iterator[Refusal]:
     columns = problem.columns
     rows = np.where(columns.k == 0, tiling.REDUCED_ROWS, 64)  # of the smallest tiles
     tiles = -(-columns.m // rows) * -(-columns.n // 64)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from gemmctl.operands import data, dtypes
+from gemmctl.operands import data
 from gemmctl.operands.data import DataSpec
 from gemmctl.planning.plan import Plan
 from gemmctl.planning.tiling import Ints, Launch
@@ -65,7 +65,7 @@ def build(launch: Launch, plan: Plan, base: int) -> Tables:
         n=columns.n[groups].astype(np.uint32),
         k=columns.k[groups].astype(np.uint32),
         width=launch.widths.astype(np.uint32),
-        type_c=_codes(plan, "c")[groups],
+        type_c=columns.c[groups].astype(np.uint32),
         tiles=launch.tiles,
     )
 
@@ -87,12 +87,6 @@ def fills(plan: Plan, base: int, spec: DataSpec) -> npt.NDArray[np.void]:
         part["rows"] = rows[groups]
         part["cols"] = cols[groups]
         part["key"] = data.keys(spec.seed, operand, groups)
-        part["type"] = _codes(plan, name)[groups]
+        part["type"] = getattr(columns, name)[groups]
         parts.append(part)
     return np.concatenate(parts)
-
-
-def _codes(plan: Plan, operand: str) -> npt.NDArray[np.uint32]:
-    groups = plan.problem.groups
-    codes = (dtypes.BY_NAME[getattr(group, operand)].code for group in groups)
-    return np.fromiter(codes, np.uint32, len(groups))

@@ -45,6 +45,7 @@ MIN_SPLIT_K_TILES = 8  # slices of K that a part is worth its way through memory
 FEW_ROWS = 600  # rows of A below which B's bytes take longer than its multiplications
 LONG_K = 1024  # a tile of at least this K is worth scheduling; shorter ones are latency-bound
 PANEL_ROWS = 2048  # rows of A that stay live while B streams past: all tiles at work are a square
+ALONE = np.zeros(1, np.int64)  # where the groups of a single launch begin
 
 
 @dataclass(frozen=True)
@@ -71,20 +72,51 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Launch:
-    """One launch of one kernel: groups that share element types."""
+class Grid:
+    """How a kernel cuts groups into tiles, before any is written; one entry per group."""
 
     kernel: Kernel
-    choice: Choice
-    groups: Ints  # indices into problem.groups, in the order of the launch's arrays
-    widths: Ints  # rows of A per tile, one per entry of groups
-    tiles: npt.NDArray[np.void]  # TILE records in the order they are handed out
     machine: Machine
+    groups: Ints  # indices into problem.groups, in the order of the launch's arrays
+    widths: Ints  # rows of A per tile
+    high: Ints  # tiles on top of each other
+    wide: Ints  # tiles side by side
+    k_tiles: Ints  # slices along K of a whole tile
+    parts: Ints  # that each tile's sum over K is split into; 1: it is not
+    sums: Ints  # entries that add up parts
 
     @property
     def room(self) -> int:
         """Clusters (or single CTAs) that the GPU runs at one time: a wave of tiles."""
-        return _room(self.machine, self.kernel)
+        return self.machine.sm_count * self.kernel.ctas_per_sm // self.kernel.cluster
+
+    @property
+    def whole(self) -> Ints:
+        """Tiles, each counted once, however its sum is split."""
+        return self.high * self.wide
+
+    @property
+    def entries(self) -> Ints:
+        """Entries of the tile list."""
+        return self.whole * self.parts + self.sums
+
+    @property
+    def slots(self) -> int:
+        """Parts of split tiles, each of which needs room for a tile of float32 sums."""
+        return int((self.whole * self.parts)[self.parts > 1].sum())
+
+    @property
+    def workspace_bytes(self) -> int:
+        """Memory for the parts."""
+        return self.slots * self.kernel.columns_per_tile * self.kernel.max_width * 4
+
+
+@dataclass(frozen=True)
+class Launch(Grid):
+    """One launch of one kernel: groups that share element types, cut and in order."""
+
+    choice: Choice
+    tiles: npt.NDArray[np.void]  # TILE records in the order they are handed out
 
     @property
     def clusters(self) -> int:
@@ -94,99 +126,108 @@ class Launch:
     @property
     def waves(self) -> float:
         """Tiles that multiply over the clusters that work on them at once."""
-        return int((self.tiles["readers"] == 0).sum() + self.slots) / self.room
-
-    @property
-    def slots(self) -> int:
-        """Parts of split tiles, each of which needs room for a tile of float32 sums."""
-        return int(((self.tiles["splits"] > 0) & (self.tiles["k_tiles"] > 0)).sum())
+        return int((self.whole * self.parts).sum()) / self.room
 
     @property
     def flags(self) -> int:
         """Split tiles."""
-        return int(self.tiles["flag"].max(initial=0)) + 1 if self.slots else 0
-
-    @property
-    def workspace_bytes(self) -> int:
-        """Memory for the parts."""
-        return self.slots * self.kernel.columns_per_tile * self.kernel.max_width * 4
+        return int(self.whole[self.parts > 1].sum())
 
     @property
     def padded_macs(self) -> int:
         """Multiply-adds the tensor cores do, padding included."""
-        per_k = self.tiles["width"].astype(np.int64) * self.tiles["k_tiles"]
+        per_k = self.whole * self.widths * self.k_tiles
         return int(per_k.sum()) * self.kernel.columns_per_tile * K_TILE
 
 
-def _room(machine: Machine, kernel: Kernel) -> int:
-    """Clusters (or single CTAs) that a GPU runs at one time."""
-    return machine.sm_count * kernel.ctas_per_sm // kernel.cluster
+def grid(
+    problem: Problem,
+    groups: Ints,
+    kernel: Kernel,
+    widest: int,
+    machine: Machine,
+    splits: Ints | int = 1,
+) -> Grid:
+    """Cut groups into as few rows of tiles as ``widest`` allows, each as narrow as fits.
 
-
-def choices(problem: Problem, groups: Ints, kernel: Kernel, machine: Machine) -> list[Choice]:
-    """Ways to cut a launch that are worth considering for one kernel.
-
-    The kernel's own width and every 32 below, down to half of it; and where whole tiles leave much
-    of the GPU idle, K split into as many parts as fill it, or as stay long enough.
+    Sums over K are split into ``splits`` parts (of all groups, or of each) where they are long
+    enough for that.
     """
-    longest = int(problem.columns.k[groups].max()) // K_TILE
-    found = []
-    for width in range(kernel.max_width, kernel.max_width // 2 - 1, -32):
-        found.append(Choice(kernel.name, width))
-        _, tiles_m, tiles_n = _grids(problem, groups, kernel, width)
-        whole = int((tiles_m * tiles_n).sum())
-        splits = min(_room(machine, kernel) // whole, longest // MIN_SPLIT_K_TILES)
-        if splits > 1:
-            found.append(Choice(kernel.name, width, splits))
-    return found
-
-
-def cut(problem: Problem, groups: Ints, kernel: Kernel, choice: Choice, machine: Machine) -> Launch:
-    """Cut groups into tiles: as few rows of tiles as the width allows, each as narrow as fits.
-
-    Tiles of a group go in panels of about PANEL_ROWS rows, each panel along all of B and the next
-    one back, so that the tiles at work at one time form a square and read the least. Where all K
-    are long, every other wave of tiles takes K backward: it begins with what the wave before it,
-    which moved along K in step, ended with and left in the L2.
-    """
-    columns = problem.columns
-    m, n, k = columns.m[groups], columns.n[groups], columns.k[groups]
-    widths, tiles_m, tiles_n = _grids(problem, groups, kernel, choice.width)
-    counts = tiles_m * tiles_n
-    of = np.repeat(np.arange(len(groups)), counts)
-    index = np.arange(len(of)) - np.repeat(np.cumsum(counts) - counts, counts)
-    full = -(-PANEL_ROWS // widths)[of]  # rows of tiles in a panel
-    panel_tiles = full * tiles_n[of]
-    panel = index // panel_tiles
-    height = np.minimum(full, tiles_m[of] - panel * full)
-    inside = index - panel * panel_tiles
-    along = np.where(panel % 2 == 0, inside // height, tiles_n[of] - 1 - inside // height)
-    tiles = np.zeros(len(of), TILE)
-    tiles["group"] = of
-    tiles["m0"] = (panel * full + inside % height) * widths[of]
-    tiles["n0"] = along * kernel.columns_per_tile
-    tiles["width"] = widths[of]
-    tiles["k_tiles"] = _ceil(k, K_TILE)[of]
-    alpha, beta = columns.alpha[groups], columns.beta[groups]
-    tiles["alpha"], tiles["beta"] = alpha[of], beta[of]
-    word = 16 // dtypes.BY_NAME[kernel.output].size
-    words = (n % word == 0) & (columns.ldd[groups] % word == 0)
-    tiles["plain"] = ((alpha == 1) & (beta == 0) & words)[of]
-    tiles = _ordered(problem, groups, tiles)
-    if k.min() == k.max() >= TURNING_K:
-        tiles["backward"] = np.arange(len(tiles)) // _room(machine, kernel) % 2
-    if choice.splits > 1:
-        tiles = _split(tiles, choice.splits, m[tiles["group"]])
-    return Launch(kernel, choice, groups, widths, tiles, machine)
-
-
-def _grids(problem: Problem, groups: Ints, kernel: Kernel, widest: int) -> tuple[Ints, Ints, Ints]:
-    """Of each group: rows of A per tile, rows of tiles, tiles in a row."""
     columns = problem.columns
     m, n, k = columns.m[groups], columns.n[groups], columns.k[groups]
     widths = _ceil(_ceil(m, _ceil(m, widest)), WIDTH_STEP) * WIDTH_STEP
     widths[k == 0] = REDUCED_ROWS  # what the kernel does where it only adds up, here nothing
-    return widths, _ceil(m, widths), _ceil(n, kernel.columns_per_tile)
+    wide, k_tiles = _ceil(n, kernel.columns_per_tile), _ceil(k, K_TILE)
+    parts = np.where(k_tiles >= splits * MIN_SPLIT_K_TILES, splits, 1)
+    return Grid(
+        kernel=kernel,
+        machine=machine,
+        groups=groups,
+        widths=widths,
+        high=_ceil(m, widths),
+        wide=wide,
+        k_tiles=k_tiles,
+        parts=parts,
+        sums=np.where(parts > 1, wide * _ceil(m, REDUCED_ROWS), 0),
+    )
+
+
+def widths(kernel: Kernel) -> range:
+    """Widths worth considering: the kernel's own and every 32 below, down to half of it."""
+    return range(kernel.max_width, kernel.max_width // 2 - 1, -32)
+
+
+def splits(whole: Grid, problem: Problem, starts: Ints) -> Ints:
+    """Parts that the sums of each launch are worth splitting into; ``starts``: of their groups.
+
+    Where whole tiles leave much of the GPU idle, as many as fill it, or as stay long enough; else
+    1. So all parts are in work at one time, and their sums need no more memory than a tile for
+    each cluster.
+    """
+    tiles = np.add.reduceat(whole.whole, starts)
+    longest = np.maximum.reduceat(problem.columns.k[whole.groups], starts) // K_TILE
+    found: Ints = np.maximum(1, np.minimum(whole.room // tiles, longest // MIN_SPLIT_K_TILES))
+    return found
+
+
+def choices(problem: Problem, groups: Ints, kernel: Kernel, machine: Machine) -> list[Choice]:
+    """Ways to cut a launch that are worth considering for one kernel."""
+    found = []
+    for width in widths(kernel):
+        found.append(Choice(kernel.name, width))
+        whole = grid(problem, groups, kernel, width, machine)
+        (parts,) = splits(whole, problem, ALONE)
+        if parts > 1:
+            found.append(Choice(kernel.name, width, int(parts)))
+    return found
+
+
+def cut(problem: Problem, groups: Ints, kernel: Kernel, choice: Choice, machine: Machine) -> Launch:
+    """Cut groups and write the tile list.
+
+    Where all K are long, every other wave of tiles takes K backward: it begins with what the wave
+    before it, which moved along K in step, ended with and left in the L2.
+    """
+    planned = grid(problem, groups, kernel, choice.width, machine, choice.splits)
+    columns = problem.columns
+    alpha, beta = columns.alpha[groups], columns.beta[groups]
+    word = 16 // dtypes.BY_NAME[kernel.output].size
+    words = (columns.n[groups] % word == 0) & (columns.ldd[groups] % word == 0)
+    of_group = np.zeros(len(groups), TILE)
+    of_group["group"] = np.arange(len(groups))
+    of_group["width"], of_group["k_tiles"] = planned.widths, planned.k_tiles
+    of_group["alpha"], of_group["beta"] = alpha, beta
+    of_group["plain"] = (alpha == 1) & (beta == 0) & words
+    runs = _runs(planned)
+    tiles = np.repeat(np.take(of_group, runs), planned.whole[runs])
+    tiles["m0"], tiles["n0"] = _places(planned, runs)
+    if (spread := _spread(planned, problem)) is not None:
+        tiles = np.take(tiles, spread)
+    if columns.k[groups].min() == columns.k[groups].max() >= TURNING_K:
+        tiles["backward"] = np.arange(len(tiles)) // planned.room % 2
+    if choice.splits > 1:
+        tiles = _split(tiles, choice.splits, columns.m[groups][tiles["group"]])
+    return Launch(**vars(planned), choice=choice, tiles=tiles)
 
 
 def _split(tiles: npt.NDArray[np.void], splits: int, m: Ints) -> npt.NDArray[np.void]:
@@ -216,31 +257,72 @@ def _split(tiles: npt.NDArray[np.void], splits: int, m: Ints) -> npt.NDArray[np.
     sums["row"] = reader * REDUCED_ROWS
     sums["m0"] += sums["row"]
     sums["width"], sums["k_tiles"] = REDUCED_ROWS, 0
-    return np.concatenate([parts, tiles[~long], sums])
+    return np.concatenate([parts, tiles[~long], sums], dtype=TILE)
 
 
-def _ordered(problem: Problem, groups: Ints, tiles: npt.NDArray[np.void]) -> npt.NDArray[np.void]:
-    """The tile list in the order in which tiles are handed out.
+def handed_out(planned: Grid, problem: Problem) -> Ints:
+    """The group of every whole tile, in the order in which tiles are handed out."""
+    runs = _runs(planned)
+    of = np.repeat(runs, planned.whole[runs])
+    spread = _spread(planned, problem)
+    return of if spread is None else of[spread]
+
+
+def _runs(planned: Grid) -> Ints:
+    """The order in which groups follow each other.
 
     Where K differs, long K first, so that the end is even; but short tiles hide behind each
-    other's latency, and sorting them measured 5 to 11% slower. Where K is the same, groups of few
-    rows are spread among those of many: the ones wait for memory, the others for the tensor cores
-    (measured: 2% at K = 768, nothing at K = 2048).
+    other's latency, and sorting them measured 5 to 11% slower.
     """
-    k_tiles = tiles["k_tiles"].astype(np.int64)
-    if k_tiles.min() == k_tiles.max():
-        small = problem.columns.m[groups][tiles["group"]] < FEW_ROWS
-        return tiles[np.argsort(_spread(small), kind="stable")]
-    if k_tiles.mean() * K_TILE < LONG_K:
-        return tiles
-    return tiles[np.argsort(-k_tiles, kind="stable")]
+    k_tiles, tiles = planned.k_tiles, planned.whole
+    if int((k_tiles * tiles).sum()) * K_TILE < LONG_K * int(tiles.sum()):
+        return np.arange(len(k_tiles))
+    return np.argsort(-k_tiles, kind="stable")
 
 
-def _spread(chosen: npt.NDArray[np.bool_]) -> Floats:
-    """Sort keys that space both classes of a list evenly and keep each in its own order."""
-    rank = np.where(chosen, np.cumsum(chosen), np.cumsum(~chosen)) - 0.5
-    keys: Floats = rank / np.where(chosen, chosen.sum(), (~chosen).sum())
-    return keys
+def _spread(planned: Grid, problem: Problem) -> Ints | None:
+    """The tiles in another order than groups follow each other, if that pays.
+
+    Where K is the same, groups of few rows are spread evenly among those of many, each class in
+    its own order: the ones wait for memory, the others for the tensor cores (measured: 2% at
+    K = 768, nothing at K = 2048).
+    """
+    small = problem.columns.m[planned.groups] < FEW_ROWS
+    if planned.k_tiles.min() < planned.k_tiles.max() or small.all() or not small.any():
+        return None
+    of_few = np.repeat(small, planned.whole)
+    rank = np.where(of_few, np.cumsum(of_few), np.cumsum(~of_few)) - 0.5
+    few = int(of_few.sum())
+    return np.argsort(rank / np.where(of_few, few, len(of_few) - few), kind="stable")
+
+
+def _places(planned: Grid, runs: Ints) -> tuple[Ints, Ints]:
+    """First row and column of every whole tile, group after group as in ``runs``.
+
+    Tiles of a group go in panels of about PANEL_ROWS rows, each panel along all of B and the next
+    one back, so that the tiles at work at one time form a square and read the least.
+    """
+    high, wide, widths = planned.high[runs], planned.wide[runs], planned.widths[runs]
+    full = -(-PANEL_ROWS // widths)  # rows of tiles in a panel
+    panels = _ceil(high, full)
+    of = np.repeat(np.arange(len(runs)), panels)  # group of each panel
+    panel = _within(panels)
+    rows = np.minimum(full[of], high[of] - panel * full[of])
+    above = panel * (full * widths)[of]
+    across = wide[of]
+    by = np.repeat(np.arange(len(of)), across)  # panel of each column of tiles
+    column = _within(across)
+    along = np.where(panel[by] % 2 == 0, column, across[by] - 1 - column)
+    tall = rows[by]
+    m0 = np.repeat(above[by], tall) + _within(tall) * np.repeat(widths[of][by], tall)
+    return m0, np.repeat(along * planned.kernel.columns_per_tile, tall)
+
+
+def _within(counts: Ints) -> Ints:
+    """0, 1, 2, ... anew for each of ``counts``."""
+    ends = np.cumsum(counts)
+    steps: Ints = np.arange(ends[-1]) - np.repeat(ends - counts, counts)
+    return steps
 
 
 def _ceil(value: Ints, step: Ints | int) -> Ints:
