@@ -8,7 +8,7 @@ import sys
 import traceback
 
 from gemmctl.cli import app
-from gemmctl.errors import DeviceHung, GemmctlError, ListError
+from gemmctl.errors import DeviceHung, GemmctlError
 
 
 def main() -> None:
@@ -19,9 +19,7 @@ def main() -> None:
     try:
         app(prog_name="gemmctl")
     except GemmctlError as error:
-        # The errors of a list start with file:line:column, for editors and terminals to link.
-        prefix = "" if isinstance(error, ListError) else "gemmctl: "
-        print(f"{prefix}{error}", file=sys.stderr)
+        print(error.told(), file=sys.stderr)
         if isinstance(error, DeviceHung):
             sys.stdout.flush()
             sys.stderr.flush()

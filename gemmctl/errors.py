@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 SNIPPET = 100  # characters of a long source line that an error shows
+SHOWN = 20  # errors of lists: three lines each, so that the first ones stay on a screen
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,10 @@ class GemmctlError(Exception):
 
     exit_code = 70
 
+    def told(self) -> str:
+        """What stderr gets: every line says whose it is."""
+        return "\n".join(f"gemmctl: {line}" for line in str(self).splitlines())
+
 
 class UsageError(GemmctlError):
     """The command line, an input file or an output path cannot be used."""
@@ -40,15 +45,25 @@ class UsageError(GemmctlError):
 
 
 class ListError(UsageError):
-    """One or more errors in problem lists, each with its place.
+    """One or more errors in problem lists, each with its place, and files that cannot be read.
 
-    ``errors`` holds (mark, message) pairs; the text is every one of them as
-    ``file:line:column: message`` with the source line and a caret.
+    ``errors`` holds (mark, message) pairs, ``unreadable`` a sentence for each file. The text is
+    the first SHOWN of all of them, ``file:line:column: message`` with the source line and a caret,
+    for editors and terminals to link, and how many more there are.
     """
 
-    def __init__(self, errors: Iterable[tuple[Mark, str]]) -> None:
-        self.errors = tuple(errors)
-        super().__init__("\n".join(mark.explain(message) for mark, message in self.errors))
+    def __init__(self, errors: Iterable[tuple[Mark, str]], unreadable: Iterable[str] = ()) -> None:
+        self.errors, self.unreadable = tuple(errors), tuple(unreadable)
+        files = [f"gemmctl: {sentence}" for sentence in self.unreadable[:SHOWN]]
+        places = [mark.explain(said) for mark, said in self.errors[: SHOWN - len(files)]]
+        more = len(self.errors) + len(self.unreadable) - len(files) - len(places)
+        super().__init__(
+            "\n".join([*files, *places, *([f"gemmctl: ... and {more:,} more"] if more else [])])
+        )
+
+    def told(self) -> str:
+        """The text: every line begins with a place, or says whose it is."""
+        return str(self)
 
 
 class DeviceUnusable(GemmctlError):

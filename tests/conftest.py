@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
+from gemmctl.lists import yamlfile
 from support import TWO_PROBLEMS, Command, environment
 
 
@@ -16,6 +17,15 @@ from support import TWO_PROBLEMS, Command, environment
 def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No test sees what was tuned on this machine or in another test."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.fixture(scope="module", params=["libyaml", "PyYAML"])
+def each_parser(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A module's tests run with libyaml and without it."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "PyYAML":
+            patch.setattr(yamlfile, "FastParser", None)
+        yield
 
 
 @pytest.fixture

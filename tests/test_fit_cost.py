@@ -58,7 +58,7 @@ def measured(time_s: Callable[[Plan], float]) -> dict[str, Any]:
             "median_s": time_s(candidate),
         }
         for made in make_plans(LIST)
-        for candidate in candidates(made, cubins.manifest().kernels)
+        for candidate in candidates(made, cubins.manifest().kernels, 0)
     ]
     return {
         "command": "tune",

@@ -25,6 +25,7 @@ ROOT = Path(__file__).parent.parent
 LISTS = sorted((ROOT / "problems").glob("*.yaml"))
 SCHEMA = ROOT / "gemmctl" / "problem-list.schema.json"
 
+pytestmark = pytest.mark.usefixtures("each_parser")
 patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # busy machines
 
 
@@ -423,9 +424,11 @@ def test_names_are_unique_across_files(tmp_path: Path) -> None:
 def test_files_that_cannot_be_read_are_all_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
         reading.load([str(tmp_path / "none.yaml"), str(tmp_path)], io.StringIO())
-    missing, folder = str(caught.value).splitlines()
-    assert missing == f"cannot read {tmp_path}/none.yaml: No such file or directory; check the path"
-    assert folder == f"cannot read {tmp_path}: Is a directory; check the path"
+    none = f"{tmp_path}/none.yaml"
+    assert str(caught.value).splitlines() == [
+        f"gemmctl: cannot read {none}: No such file or directory; check the path",
+        f"gemmctl: cannot read {tmp_path}: Is a directory; check the path",
+    ]
 
 
 def test_standard_input_can_be_named_once() -> None:

@@ -54,13 +54,13 @@ def files() -> list[Path]:
 def test_what_was_kept_is_found_again() -> None:
     notes, made = Notes(), two_launches()
     assert notes.cache().keep(made, 1e-3)
-    assert notes.cache().find([made]) == {"p": CHOICES}
+    assert notes.cache().find([made.problem]) == {"p": CHOICES}
     assert notes == []
 
 
 def test_nothing_is_found_and_nothing_said_where_nothing_was_kept() -> None:
     notes = Notes()
-    assert notes.cache().find([two_launches()]) == {}
+    assert notes.cache().find([two_launches().problem]) == {}
     assert notes == []
 
 
@@ -68,14 +68,14 @@ def test_what_is_kept_last_counts() -> None:
     notes, made = Notes(), two_launches()
     notes.cache().keep(two_launches([Choice("64x128", 128)] * 2), 2e-3)
     notes.cache().keep(made, 1e-3)
-    assert notes.cache().find([made]) == {"p": CHOICES}
+    assert notes.cache().find([made.problem]) == {"p": CHOICES}
     assert len(files()) == 1
 
 
 def test_the_name_of_a_problem_does_not_matter() -> None:
     notes = Notes()
     notes.cache().keep(two_launches(name="old"), 1e-3)
-    assert notes.cache().find([two_launches(name="new")]) == {"new": CHOICES}
+    assert notes.cache().find([two_launches(name="new").problem]) == {"new": CHOICES}
 
 
 @pytest.mark.parametrize(
@@ -89,14 +89,14 @@ def test_the_name_of_a_problem_does_not_matter() -> None:
 def test_another_gpu_and_other_cubins_find_nothing(facts: Facts, manifest: Manifest) -> None:
     notes, made = Notes(), two_launches()
     notes.cache().keep(made, 1e-3)
-    assert notes.cache(facts, manifest).find([made]) == {}
+    assert notes.cache(facts, manifest).find([made.problem]) == {}
     assert notes == []
 
 
 def test_another_driver_finds_the_same() -> None:
     notes, made = Notes(), two_launches()
     notes.cache().keep(made, 1e-3)
-    assert notes.cache(replace(GPU, driver="590")).find([made]) == {"p": CHOICES}
+    assert notes.cache(replace(GPU, driver="590")).find([made.problem]) == {"p": CHOICES}
 
 
 WITH_C = {**GROUP, "beta": 1}
@@ -198,9 +198,21 @@ def test_a_file_that_tune_did_not_write_is_ignored_with_one_note(
     else:
         path.write_text(content if isinstance(content, str) else changed(**content))
     cache = notes.cache()
-    assert cache.find([made]) == cache.find([made]) == {}
+    assert cache.find([made.problem]) == cache.find([made.problem]) == {}
     (note,) = notes
     assert note.startswith(f"ignored {path}: ")
+
+
+@pytest.mark.parametrize(("splits", "found"), [(4, True), (8, False)])
+def test_more_parts_of_sums_than_the_gpu_has_room_for_are_ignored(splits: int, found: bool) -> None:
+    notes, made = Notes(), planned({"m": 256, "n": 256 * 16, "k": 65536})
+    choice = Choice("128x256x2", 256, splits)
+    (chosen,) = plan.make([made.problem], MANIFEST.kernels, chosen={"p": [choice]})
+    (launch,) = chosen.launches
+    assert (launch.slots, launch.room) == (16 * splits, 66)
+    notes.cache().keep(chosen, 1e-3)
+    assert notes.cache().find([made.problem]) == ({"p": (choice,)} if found else {})
+    assert len(notes) == (not found)
 
 
 def test_a_damaged_file_is_written_anew() -> None:
@@ -208,7 +220,7 @@ def test_a_damaged_file_is_written_anew() -> None:
     notes.cache().keep(made, 1e-3)
     files()[0].write_text("{")
     notes.cache().keep(made, 1e-3)
-    assert notes.cache().find([made]) == {"p": CHOICES}
+    assert notes.cache().find([made.problem]) == {"p": CHOICES}
     assert notes == []
 
 
@@ -219,7 +231,7 @@ def test_the_file_of_another_problem_is_ignored() -> None:
     notes.cache().keep(other, 1e-3)
     (second,) = set(files()) - {path}
     second.write_text(path.read_text())
-    assert notes.cache().find([other]) == {}
+    assert notes.cache().find([other.problem]) == {}
     assert len(notes) == 1
 
 
@@ -231,7 +243,7 @@ def test_a_folder_that_cannot_be_read_is_one_note_for_all_problems(
 
     monkeypatch.setattr(Path, "read_text", refuse)
     notes = Notes()
-    assert notes.cache().find([two_launches(), planned(GROUP, name="q")]) == {}
+    assert notes.cache().find([two_launches().problem, planned(GROUP, name="q").problem]) == {}
     assert notes == [f"cannot read what tune found: {tune_cache.folder()}: Permission denied"]
 
 
@@ -257,7 +269,7 @@ def test_somebody_without_a_home_has_no_cache(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setattr(Path, "home", homeless)
     notes = Notes()
-    assert notes.cache().find([two_launches()]) == {}
+    assert notes.cache().find([two_launches().problem]) == {}
     assert not notes.cache().keep(two_launches(), 1e-3)
     assert len(notes) == 2
 
@@ -276,7 +288,7 @@ def test_many_writers_leave_a_whole_file_at_all_times() -> None:
     for writer in writers:
         writer.start()
     try:
-        found = [notes.cache().find([rivals[0]]) for _ in range(300)]
+        found = [notes.cache().find([rivals[0].problem]) for _ in range(300)]
     finally:
         done.set()
         for writer in writers:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from gemmctl.measuring import bench, tune
 from gemmctl.measuring.tune import Settings, candidates, measure
 from gemmctl.measuring.tune_cache import TuneCache
 from gemmctl.operands.data import DataSpec
-from gemmctl.planning import plan, tiling
+from gemmctl.planning import cost, plan, tiling
 from gemmctl.planning.plan import Plan
 from gemmctl.planning.tiling import Choice
 from support import TWO_PROBLEMS, Clock, Command, make_plans
@@ -31,6 +32,14 @@ gemmctl: 1
 problems:
   - name: p
     groups: [{m: 2049, n: 8, k: 16}, {m: 300, n: 264, k: 512, d: f32}]
+"""
+# One launch with a long sum that is worth splitting, and one of so many tiles that split sums of
+# theirs would take 100 GB.
+FEW_AND_MANY = """\
+gemmctl: 1
+problems:
+  - name: p
+    groups: [{m: 128, n: 256, k: 65536}, {m: 65536, n: 16384, k: 8192, d: f32}]
 """
 FOREVER = Settings(max_time_s=1e9)
 
@@ -52,7 +61,7 @@ def test_every_choice_of_every_kernel_that_fits_is_a_candidate() -> None:
         if (kernel.operand, kernel.output) == ("bf16", "bf16")
         for choice in tiling.choices(made.problem, launch.groups, kernel, tiling.H200)
     }
-    work = {tune._work(candidate) for candidate in candidates(made, KERNELS)}
+    work = {tune._work(candidate) for candidate in candidates(made, KERNELS, 0)}
     assert {choice.kernel for choice in worth} == set(NAMES)
     for choice in worth:
         (same,) = plan.make([made.problem], KERNELS, chosen={"p": [choice]})
@@ -61,41 +70,51 @@ def test_every_choice_of_every_kernel_that_fits_is_a_candidate() -> None:
 
 def test_choices_that_come_to_the_same_are_one_candidate() -> None:
     made = planned("{gemmctl: 1, problems: [{name: p, groups: [{m: 16, n: 128, k: 64}]}]}")
-    found = [candidate.kernel for candidate in candidates(made, KERNELS)]
+    found = [candidate.kernel for candidate in candidates(made, KERNELS, 0)]
     assert sorted(found) == sorted(NAMES)
 
 
 def test_the_most_promising_candidate_comes_first_and_is_what_the_plan_chose() -> None:
     made = planned(SQUARE)
-    found = candidates(made, KERNELS)
+    found = candidates(made, KERNELS, 0)
     estimates = [candidate.estimate_s for candidate in found]
     assert estimates == sorted(estimates)
     assert found[0].estimate_s == made.estimate_s
     assert any(candidate is made for candidate in found)
 
 
-def test_a_choice_holds_for_all_launches_but_the_plans_own_is_a_candidate_too() -> None:
-    mixed = planned(MIXED)
-    narrow, wide = (Choice(NAMES[0], width) for width in (128, 256))
-    (made,) = plan.make([mixed.problem], KERNELS, chosen={"p": [narrow, wide]})
-    own, *others = sorted(candidates(made, KERNELS), key=lambda found: len(set(found.choices)) < 2)
-    assert own.choices == (narrow, wide)
-    assert others
-    assert all(len(set(other.choices)) == 1 for other in others)
+def test_the_candidates_of_a_launch_leave_all_others_as_they_are() -> None:
+    made = planned(MIXED)
+    for launch, other in ((0, 1), (1, 0)):
+        found = candidates(made, KERNELS, launch)
+        assert len({candidate.choices[launch] for candidate in found}) == len(found) > len(NAMES)
+        assert {candidate.choices[other] for candidate in found} == {made.choices[other]}
 
 
-def test_a_choice_that_one_of_the_launches_cannot_take_is_no_candidate() -> None:
+def test_the_candidates_of_a_launch_are_what_is_worth_considering_for_its_own_groups() -> None:
     made = planned(MIXED)
     few = [kernel for kernel in KERNELS if kernel.name == NAMES[1] or kernel.output == "bf16"]
     (made,) = plan.make([made.problem], few)
-    kernels = {choice.kernel for other in candidates(made, few)[1:] for choice in other.choices}
-    assert kernels == {NAMES[1]}
+    kernels = [{one.choices[i].kernel for one in candidates(made, few, i)} for i in range(2)]
+    assert kernels == [set(NAMES), {NAMES[1]}]
 
 
-def test_a_problem_without_work_has_one_candidate() -> None:
+def test_no_candidate_asks_for_more_memory_than_a_tile_of_sums_for_each_cluster() -> None:
+    made = planned(FEW_AND_MANY)
+    split = 0
+    for launch in range(len(made.launches)):
+        for candidate in candidates(made, KERNELS, launch):
+            for one in candidate.launches:
+                tile_bytes = one.kernel.columns_per_tile * one.kernel.max_width * 4
+                assert one.workspace_bytes <= one.room * tile_bytes
+                split += one.slots > 0
+    assert split
+
+
+def test_a_problem_without_work_has_one_trial(clock: Clock) -> None:
     made = planned("{gemmctl: 1, problems: [{name: p, groups: [{m: 0, n: 8, k: 8}]}]}")
-    (only,) = candidates(made, KERNELS)
-    assert only is made
+    ranking = measure(made, FakeDevice(clock, lambda made: 1e-6), KERNELS, FOREVER)
+    assert [trial.plan for trial in ranking.trials] == [made]
 
 
 def test_a_plan_is_cut_as_it_was_chosen() -> None:
@@ -127,7 +146,7 @@ class FakeDevice:
 
         class Session:
             def time(self, count: int, *, cold: bool) -> list[float]:
-                device.bursts.append((str(made.choices[0]), count, cold))
+                device.bursts.append((" ".join(map(str, made.choices)), count, cold))
                 device.clock.now += count * device.wall_s
                 return [device.seconds(made)] * count
 
@@ -153,14 +172,14 @@ def against_the_estimate(made: Plan) -> float:
 def test_the_fastest_wins_whatever_the_cost_model_says(clock: Clock) -> None:
     made = planned(SQUARE)
     ranking = measure(made, FakeDevice(clock, against_the_estimate), KERNELS, FOREVER)
-    slowest = max(candidates(made, KERNELS), key=lambda found: found.estimate_s)
+    slowest = max(candidates(made, KERNELS, 0), key=lambda found: found.estimate_s)
     assert ranking.best.median_s == 1 / slowest.estimate_s
 
 
 def test_every_candidate_is_measured(clock: Clock) -> None:
     made = planned(SQUARE)
     ranking = measure(made, FakeDevice(clock, against_the_estimate), KERNELS, FOREVER)
-    assert len(ranking.trials) == len(candidates(made, KERNELS))
+    assert len(ranking.trials) == len(candidates(made, KERNELS, 0))
     assert ranking.untried == 0
 
 
@@ -175,19 +194,12 @@ def test_the_better_half_is_measured_longer_again_and_again(clock: Clock) -> Non
     assert samples[0] > 4 * samples[-1]
 
 
-def test_trials_are_ranked_by_their_medians_within_a_round(clock: Clock) -> None:
-    device = FakeDevice(clock, against_the_estimate)
-    trials = measure(planned(SQUARE), device, KERNELS, FOREVER).trials
-    keys = [(-trial.rounds, trial.median_s) for trial in trials]
-    assert keys == sorted(keys)
-
-
 def test_candidates_take_turns_within_a_round(clock: Clock) -> None:
     device = FakeDevice(clock, against_the_estimate)
     trials = measure(planned(SQUARE), device, KERNELS, FOREVER).trials
     taken = [name for name, count, _ in device.bursts if count > 1]  # less the warm-up runs
     last = taken[-2 * trials[0].rounds :]
-    assert {last[0], last[1]} == {str(trial.plan.choices[0]) for trial in trials[:2]}
+    assert {last[0], last[1]} == {" ".join(map(str, trial.plan.choices)) for trial in trials[:2]}
     assert last == last[:2] * trials[0].rounds
 
 
@@ -221,7 +233,7 @@ def test_when_the_time_is_up_the_most_promising_were_tried(clock: Clock) -> None
     made = planned(SQUARE)
     device = FakeDevice(clock, lambda made: made.estimate_s, wall_s=1.0)
     ranking = measure(made, device, KERNELS, Settings(max_time_s=5.0))
-    everyone = candidates(made, KERNELS)
+    everyone = candidates(made, KERNELS, 0)
     tried = [trial.plan.choices for trial in ranking.trials]
     assert tried == [made.choices for made in everyone[:3]]  # a warm-up and a sample each
     assert ranking.untried == len(everyone) - 3
@@ -239,7 +251,7 @@ def test_time_that_ends_within_a_round_does_not_drop_those_whose_turn_it_was_not
     clock: Clock,
 ) -> None:
     made = planned(SQUARE)
-    count = len(candidates(made, KERNELS))
+    count = len(candidates(made, KERNELS, 0))
     device = FakeDevice(clock, against_the_estimate, wall_s=1.0)
     ranking = measure(made, device, KERNELS, Settings(max_time_s=2 * count + 1))
     stayed = [trial for trial in ranking.trials if trial.rounds == 2]
@@ -260,14 +272,70 @@ def test_progress_grows_up_to_the_whole(clock: Clock) -> None:
 def test_ratios_are_to_the_winner(clock: Clock) -> None:
     device = FakeDevice(clock, against_the_estimate)
     ranking = measure(planned(SQUARE), device, KERNELS, FOREVER)
-    assert ranking.ratio(ranking.best) == 1
+    assert ranking.best.ratio == 1
     last = ranking.trials[-1]
-    assert ranking.ratio(last) == last.median_s / ranking.best.median_s > 1
+    assert last.ratio == last.median_s / ranking.best.median_s > 1
+
+
+@pytest.mark.parametrize("text", [SQUARE, MIXED], ids=["one launch", "two launches"])
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("limit_s", [3, 30, 1e9])
+def test_however_noisy_the_samples_none_is_faster_than_the_winner_where_both_were_measured(
+    text: str, seed: int, limit_s: float, clock: Clock
+) -> None:
+    noise = random.Random(seed)
+    device = FakeDevice(clock, lambda made: made.estimate_s * noise.lognormvariate(0, 0.5))
+    ranking = measure(planned(text), device, KERNELS, Settings(max_time_s=limit_s))
+    ratios = [trial.ratio or 0 for trial in ranking.trials]
+    assert ratios[0] == 1
+    assert ratios == sorted(ratios)
+    assert len(ratios) > 1
 
 
 def test_what_takes_no_time_has_no_ratio(clock: Clock) -> None:
     ranking = measure(planned(SQUARE), FakeDevice(clock, lambda made: 0.0), KERNELS, FOREVER)
-    assert ranking.ratio(ranking.best) is None
+    assert {trial.ratio for trial in ranking.trials} == {None}
+
+
+# Several launches
+
+
+def by_launch(made: Plan) -> float:
+    """The first launch is as slow as its choice promises to be fast, the second as promised."""
+    first, second = (cost.estimate(launch, made.problem) for launch in made.launches)
+    return 1 / first + second * 1e-9
+
+
+def test_the_best_cut_of_every_launch_is_found_without_trying_all_of_one_with_all_of_another(
+    clock: Clock,
+) -> None:
+    made = planned(MIXED)
+    ranking = measure(made, FakeDevice(clock, by_launch), KERNELS, FOREVER)
+    apart = [candidates(made, KERNELS, launch) for launch in range(2)]
+    first = max(apart[0], key=lambda one: cost.estimate(one.launches[0], one.problem)).choices[0]
+    second = min(apart[1], key=lambda one: cost.estimate(one.launches[1], one.problem)).choices[1]
+    assert ranking.best.plan.choices == (first, second)
+    assert len(ranking.trials) == len(apart[0]) + len(apart[1]) - 1  # the first's best moves on
+
+
+def test_every_launch_has_its_share_of_the_time(clock: Clock) -> None:
+    made = planned(MIXED)
+    device = FakeDevice(clock, by_launch, wall_s=1.0)
+    ranking = measure(made, device, KERNELS, Settings(max_time_s=16.0))
+    changed = [
+        {trial.plan.choices[launch] for trial in ranking.trials} - {made.choices[launch]}
+        for launch in range(2)
+    ]
+    assert all(len(others) >= 2 for others in changed)
+    assert clock.now <= 16.0 + 2
+
+
+def test_progress_grows_up_to_the_whole_over_all_launches(clock: Clock) -> None:
+    heard: list[float] = []
+    measure(planned(MIXED), FakeDevice(clock, by_launch), KERNELS, FOREVER, heard.append)
+    assert heard == sorted(heard)
+    assert 0.5 in heard
+    assert heard[-1] == 1
 
 
 # The command

@@ -2,15 +2,20 @@ from __future__ import annotations
 
 import json
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gemmctl.errors import Mark
+from gemmctl.lists import yamlfile
 from gemmctl.lists.yamlfile import UNREADABLE, Errors, Node, load
+from support import PROBLEMS
 
+pytestmark = pytest.mark.usefixtures("each_parser")
 patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # busy machines
 
 
@@ -107,9 +112,9 @@ def test_keys_and_values_know_their_line_and_column(newline: str) -> None:
     [group] = groups.node.value
     assert isinstance(group.value, dict)
     last = "  - {m: 17, kk: 3}"
-    assert groups.key == Mark("list.yaml", 2, 1, "groups:")
+    assert groups.key.mark == Mark("list.yaml", 2, 1, "groups:")
     assert group.mark == Mark("list.yaml", 3, 5, last)
-    assert group.value["kk"].key == Mark("list.yaml", 3, 13, last)
+    assert group.value["kk"].key.mark == Mark("list.yaml", 3, 13, last)
     assert group.value["kk"].node.mark == Mark("list.yaml", 3, 17, last)
 
 
@@ -218,3 +223,112 @@ json_value = st.recursive(
 @given(json_value)
 def test_json_is_read_as_json(document: Any) -> None:
     assert value(json.dumps(document, ensure_ascii=False)) == document
+
+
+# libyaml and PyYAML's own parser
+
+
+def places(node: Node) -> Any:
+    """The value with the line and column of every part, and its type."""
+    value = node.value
+    if isinstance(value, list):
+        return node.line, node.column, [places(item) for item in value]
+    if isinstance(value, dict):
+        parts = {key: (places(entry.key), places(entry.node)) for key, entry in value.items()}
+        return node.line, node.column, parts
+    return node.line, node.column, type(value), repr(value)
+
+
+def without_libyaml(text: str) -> tuple[Node, list[tuple[int, int, str]]]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(yamlfile, "FastParser", None)
+        return read(text)
+
+
+pieces = st.sampled_from(
+    [
+        *(
+            "a",
+            "b: ",
+            "a: ",
+            "- ",
+            "1",
+            "1e3",
+            "null",
+            "x y",
+            "é",
+            "\U0001d518",
+            "''",
+            '""',
+            "gemmctl: 1\n",
+        ),
+        *("{m: 1, n: 2}", "[", "]", "{", "}", ",", ", ", ":", ": ", "\n", "\n  ", "\n    ", "\r\n"),
+        *(
+            "#",
+            " # why? 50% > |\n",
+            "\n# a > b?\n",
+            " ",
+            "'",
+            '"',
+            "?",
+            "? ",
+            "-",
+            "&a ",
+            "*a",
+            "!x ",
+        ),
+        *(
+            "|\n",
+            ">",
+            "%",
+            "@",
+            "~",
+            "\\",
+            "---",
+            "...",
+            "\n---\n",
+            "<<",
+            "\t",
+            "\r",
+            "\x85",
+            "\ufeff",
+        ),
+        *("%YAML 1.2\n---\n", "!!int 5", '"\\x41"', "'a\n\n b'", "&c [*c]", "\ud800", "\x07"),
+    ]
+)
+
+
+@settings(patient, max_examples=1000)
+@given(st.lists(pieces, max_size=16).map("".join))
+def test_any_text_means_the_same_and_has_the_same_errors_with_libyaml_and_without(
+    text: str,
+) -> None:
+    (node, errors), (expected, expected_errors) = read(text), without_libyaml(text)
+    assert errors == expected_errors
+    assert places(node) == places(expected)
+
+
+@pytest.mark.parametrize("path", sorted(PROBLEMS.glob("*.yaml")), ids=lambda path: path.stem)
+def test_lists_that_ship_are_read_by_libyaml_alone_and_mean_the_same(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = path.read_text()
+    expected, _ = without_libyaml(text)
+    if yamlfile.FastParser:
+        monkeypatch.delattr(yaml, "SafeLoader")
+    node, errors = read(text)
+    assert errors == []
+    assert places(node) == places(expected)
+
+
+def test_comments_may_hold_what_libyaml_and_pyyaml_dispute(monkeypatch: pytest.MonkeyPatch) -> None:
+    if yamlfile.FastParser:
+        monkeypatch.delattr(yaml, "SafeLoader")
+    assert value("# 50%, or more?\na: 1\n  # > | ?\nb: 2\n") == {"a": 1, "b": 2}
+
+
+def test_progress_grows_with_the_lines() -> None:
+    heard: list[float] = []
+    load("\n".join(["a:", *["- 1"] * 9999]), "f", [], heard.append)
+    assert heard == sorted(heard)
+    assert heard[0] < 0.2 and 0.8 < heard[-1] <= 1

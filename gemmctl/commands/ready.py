@@ -8,26 +8,36 @@ from typing import TYPE_CHECKING
 from gemmctl.errors import DeviceFailed
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gemmctl.device.base import Device
+    from gemmctl.kernels.cubins import Kernel
+    from gemmctl.lists.problem import Problem
     from gemmctl.planning.plan import Launching, Plan
     from gemmctl.showing.output import Output
 
 
-def planned(
-    files: list[str],
-    only: list[str] | None,
-    launch: Launching = "grouped",
-    *,
-    kernel: str | None = None,
-) -> list[Plan]:
-    """Read and plan every problem; every error of every list is raised before anything runs."""
-    from gemmctl.kernels import cubins
+def checked(files: list[str], only: list[str] | None, kernels: Sequence[Kernel]) -> list[Problem]:
+    """The problems to plan; everything that is wrong with any list is raised at once.
+
+    What no kernel can run is said of the problems asked for, as far as they can be read.
+    """
     from gemmctl.lists import problem, reading
+    from gemmctl.planning.refusals import refusals
+
+    found = reading.read(files, sys.stdin)
+    wanted = problem.matching(found.problems, only or ())
+    found.check(refusal for each in wanted for refusal in refusals(each, kernels))
+    return problem.select(found.problems, only or ())
+
+
+def planned(files: list[str], only: list[str] | None, *, kernel: str | None = None) -> list[Plan]:
+    """Read and plan every problem, for an H200."""
+    from gemmctl.kernels import cubins
     from gemmctl.planning import plan
 
     kernels = cubins.manifest().named(kernel)
-    problems = problem.select(reading.load(files, sys.stdin), only or ())
-    return plan.make(problems, kernels, launch=launch)
+    return plan.make(checked(files, only, kernels), kernels)
 
 
 def ready(
@@ -52,18 +62,18 @@ def ready(
     from gemmctl.planning import plan
     from gemmctl.planning.tiling import H200, Machine
 
-    plans = planned(files, only, launch, kernel=kernel)
+    manifest = cubins.manifest()
+    kernels = manifest.named(kernel)
+    problems = checked(files, only, kernels)
     device, why_not_gpu = open_device(name)
     if why_not_gpu:
         out.note(f"{why_not_gpu}; running on the CPU")
-    manifest, count = cubins.manifest(), device.facts.sm_count
+    count = device.facts.sm_count
     machine = H200 if count is None else Machine(count)
     chosen = {}
     if tuned and kernel is None and launch in plan.TOGETHER:
-        chosen = TuneCache(device.facts, manifest, out.note).find(plans)
-    if chosen or machine != H200:
-        problems = [made.problem for made in plans]
-        plans = plan.make(problems, manifest.named(kernel), machine, launch, chosen)
+        chosen = TuneCache(device.facts, manifest, out.note).find(problems)
+    plans = plan.make(problems, kernels, machine, launch, chosen)
     for made in plans:
         if made.layout.size > device.facts.memory_bytes:
             raise DeviceFailed(

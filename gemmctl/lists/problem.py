@@ -116,15 +116,15 @@ class Problem:
         return Columns(**{each.name: column(each.name) for each in fields(Columns)})
 
 
-def select(problems: Sequence[Problem], globs: Sequence[str]) -> list[Problem]:
-    """The problems whose names match any of ``globs``, in their order; all if there are none.
+def matching(problems: Iterable[Problem], globs: Sequence[str]) -> list[Problem]:
+    """The problems whose names match any of ``globs``, in their order; all if there are none."""
+    return [p for p in problems if not globs or any(fnmatchcase(p.name, glob) for glob in globs)]
 
-    Raises UsageError for a glob that matches nothing.
-    """
-    names = [problem.name for problem in problems]
+
+def select(problems: Sequence[Problem], globs: Sequence[str]) -> list[Problem]:
+    """The same, but a glob that matches nothing raises UsageError."""
     for glob in globs:
-        if not any(fnmatchcase(name, glob) for name in names):
-            raise UsageError(f"no problem is named '{glob}'; there are {', '.join(names)}")
-    if not globs:
-        return list(problems)
-    return [p for p in problems if any(fnmatchcase(p.name, glob) for glob in globs)]
+        if not matching(problems, [glob]):
+            names = ", ".join(problem.name for problem in problems)
+            raise UsageError(f"no problem is named '{glob}'; there are {names}")
+    return matching(problems, globs)

@@ -7,20 +7,41 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import yaml
+from yaml.events import (
+    AliasEvent,
+    MappingEndEvent,
+    MappingStartEvent,
+    ScalarEvent,
+    SequenceEndEvent,
+    SequenceStartEvent,
+    StreamEndEvent,
+)
 
 from gemmctl.errors import Mark
+
+FastParser: Any = getattr(yaml, "CSafeLoader", None)  # libyaml, if this PyYAML was built with it
 
 MAX_DEPTH = 32  # mappings and lists inside each other; far from Python's recursion limit
 MAX_DIGITS = 400  # a float64 has at most 309 before its point
 LINE_BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")  # what PyYAML counts as one
+TOLD_LINES = 1000  # from one word on progress to the next
 
+# What libyaml may read otherwise than PyYAML's own parser or place elsewhere, as comparing the two
+# on millions of random texts showed: any but the plainest white space, byte order marks, and, but
+# in lines of comment, directives, block scalars and '?'. Only PyYAML's own refuses what is no text.
+_DISPUTED_CHARACTER = re.compile(
+    "[^\n\r -~\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]"
+)
+_DISPUTED_LINE = re.compile("^(?! *#).*[%|>?]", re.MULTILINE)
 
 Errors: TypeAlias = list[tuple[Mark, str]]
+Progress: TypeAlias = Callable[[float], None]  # is told the share that is done
 
 
 class Unreadable(Enum):
@@ -33,93 +54,128 @@ UNREADABLE: Final = Unreadable.UNREADABLE
 Scalar: TypeAlias = str | int | float | bool | None
 
 
-class Entry(NamedTuple):
-    """One value of a mapping, and where its key stands."""
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A file's name and lines."""
 
-    key: Mark
+    file: str
+    lines: list[str]
+
+    def mark(self, line: int, column: int) -> Mark:
+        """The place at a line and column that count from 0."""
+        return Mark(self.file, line + 1, column + 1, self.lines[line])
+
+
+class Node:
+    """A value and where it begins: ``line`` and ``column`` count from 0."""
+
+    __slots__ = ("column", "line", "source", "value")
+
+    def __init__(self, value: Value, source: Source, line: int, column: int) -> None:
+        self.value = value
+        self.source, self.line, self.column = source, line, column
+
+    @property
+    def mark(self) -> Mark:
+        """Where it begins, as errors tell it; few of many nodes are ever asked."""
+        return self.source.mark(self.line, self.column)
+
+
+class Entry(NamedTuple):
+    """A key of a mapping and its value."""
+
+    key: Node
     node: Node
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
-    """A value and where it begins."""
-
-    value: Scalar | list[Node] | dict[str, Entry] | Unreadable
-    mark: Mark
+Value: TypeAlias = Scalar | list[Node] | dict[str, Entry] | Unreadable
 
 
-def load(text: str, file: str, errors: Errors) -> Node:
+def load(text: str, file: str, errors: Errors, progress: Progress = lambda done: None) -> Node:
     """Read the one document in ``text``; ``file`` is its name in messages.
 
     What is wrong is appended to ``errors`` and leaves UNREADABLE in its place, so that the
     caller can go on to check the rest. Keys are kept as they are written, whatever their type.
     """
     text = text.removeprefix("\ufeff")
-    lines = LINE_BREAK.split(text)
+    source = Source(file, LINE_BREAK.split(text))
+    if FastParser and not _DISPUTED_CHARACTER.search(text) and not _DISPUTED_LINE.search(text):
+        wrong: Errors = []
+        with suppress(yaml.YAMLError, ValueError, _Disputed):
+            node = _Document(FastParser(text), source, wrong, progress, fast=True).read()
+            if not wrong:
+                return node
+        # What is wrong, and where, PyYAML's own parser says.
     try:
-        return _Document(text, file, lines, errors).read()
+        parser = yaml.SafeLoader(text)
     except yaml.reader.ReaderError as error:
         before = LINE_BREAK.split(text[: error.position])
-        mark = Mark(file, len(before), len(before[-1]) + 1, lines[len(before) - 1])
-        errors.append((mark, _bad_character(ord(text[error.position]))))
-        return Node(UNREADABLE, mark)
+        place = len(before) - 1, len(before[-1])
+        said = _bad_character(ord(text[error.position]))
+    else:
+        try:
+            return _Document(parser, source, errors, progress).read()
+        except yaml.MarkedYAMLError as error:
+            at = error.problem_mark or error.context_mark or parser.get_mark()
+            place, said = (at.line, at.column), _syntax(error)
+        except (ValueError, OverflowError):  # PyYAML's own on escapes beyond U+10FFFF and the like
+            at = parser.get_mark()
+            place = at.line, at.column
+            said = "this escape or number is out of range; write it plainly"
+    errors.append((source.mark(*place), said))
+    return Node(UNREADABLE, source, *place)
+
+
+class _Disputed(Exception):
+    """What libyaml places elsewhere than PyYAML's own parser."""
 
 
 class _Document:
-    """A walk over the parser's events that builds nodes."""
+    """A walk over a parser's events that builds nodes; ``fast``: the parser is libyaml."""
 
-    def __init__(self, text: str, file: str, lines: list[str], errors: Errors) -> None:
-        self._parser: Any = yaml.SafeLoader(text)
-        self._file = file
-        self._lines = lines
+    def __init__(
+        self, parser: Any, source: Source, errors: Errors, progress: Progress, *, fast: bool = False
+    ) -> None:
+        self._next: Callable[[], Any] = parser.get_event
+        self._source = source
         self._errors = errors
+        self._progress, self._told = progress, 0  # up to which line
+        self._fast = fast
         self._anchors: dict[str, Node | None] = {}  # None: the node is not complete yet
 
     def read(self) -> Node:
-        try:
-            self._next()  # the stream's start
-            if isinstance(self._parser.peek_event(), yaml.StreamEndEvent):
-                return Node(None, Mark(self._file, 1, 1, self._lines[0]))
-            self._next()  # the document's start
-            root = self._node(self._next(), 0)
-            self._next()  # the document's end
-            event = self._next()
-            if not isinstance(event, yaml.StreamEndEvent):
-                self._error(event, "a second document starts here; keep one document in a file")
-            return root
-        except yaml.MarkedYAMLError as error:
-            at = error.problem_mark or error.context_mark or self._parser.get_mark()
-            mark = self._mark(at)
-            self._errors.append((mark, _syntax(error)))
-        except (ValueError, OverflowError):  # PyYAML's own on escapes beyond U+10FFFF and the like
-            mark = self._mark(self._parser.get_mark())
-            self._errors.append((mark, "this escape or number is out of range; write it plainly"))
-        return Node(UNREADABLE, mark)
+        self._next()  # the stream's start
+        if isinstance(self._next(), StreamEndEvent):  # else the document's start
+            return Node(None, self._source, 0, 0)
+        root = self._node(self._next(), 0)
+        self._next()  # the document's end
+        event = self._next()
+        if not isinstance(event, StreamEndEvent):
+            self._error(event, "a second document starts here; keep one document in a file")
+        return root
 
-    def _next(self) -> Any:
-        return self._parser.get_event()
+    def _new(self, value: Value, event: Any) -> Node:
+        at = event.start_mark
+        return Node(value, self._source, at.line, at.column)
 
-    def _mark(self, mark: Any) -> Mark:
-        return Mark(self._file, mark.line + 1, mark.column + 1, self._lines[mark.line])
-
-    def _error(self, event: yaml.Event, message: str) -> Node:
-        mark = self._mark(event.start_mark)
-        self._errors.append((mark, message))
-        return Node(UNREADABLE, mark)
+    def _error(self, event: Any, message: str) -> Node:
+        node = self._new(UNREADABLE, event)
+        self._errors.append((node.mark, message))
+        return node
 
     def _node(self, event: Any, depth: int) -> Node:
-        if isinstance(event, yaml.AliasEvent):
+        if isinstance(event, AliasEvent):
             return self._alias(event)
-        if depth == MAX_DEPTH and not isinstance(event, yaml.ScalarEvent):
+        if depth == MAX_DEPTH and not isinstance(event, ScalarEvent):
             raise yaml.MarkedYAMLError(
                 problem=f"nested deeper than {MAX_DEPTH} levels; close a bracket before this",
                 problem_mark=event.start_mark,
             )
         if event.anchor is not None:
             self._anchors[event.anchor] = None
-        if isinstance(event, yaml.ScalarEvent):
+        if isinstance(event, ScalarEvent):
             node = self._scalar(event)
-        elif isinstance(event, yaml.SequenceStartEvent):
+        elif isinstance(event, SequenceStartEvent):
             node = self._sequence(event, depth)
         else:
             node = self._mapping(event, depth)
@@ -130,7 +186,7 @@ class _Document:
             self._anchors[event.anchor] = node
         return node
 
-    def _alias(self, event: yaml.AliasEvent) -> Node:
+    def _alias(self, event: AliasEvent) -> Node:
         name = event.anchor
         if name not in self._anchors:
             return self._error(
@@ -143,43 +199,55 @@ class _Document:
             )
         return node
 
-    def _scalar(self, event: yaml.ScalarEvent) -> Node:
-        mark = self._mark(event.start_mark)
-        if not event.implicit[0]:  # quoted, or a block of text
-            return Node(event.value, mark)
+    def _scalar(self, event: ScalarEvent) -> Node:
         text: str = event.value
-        for pattern, value in _PLAIN:
-            if pattern.fullmatch(text):
-                if len(text) > MAX_DIGITS:
-                    return self._error(
-                        event, f"a number of {len(text)} digits is too long; write a shorter one"
-                    )
-                return Node(value(text), mark)
-        return Node(text, mark)
+        if not event.implicit[0]:  # quoted, or a block of text
+            return self._new(text, event)
+        if not text and self._fast:
+            raise _Disputed
+        if text.isdigit() and text.isascii() and len(text) <= MAX_DIGITS:  # most that are plain
+            return self._new(int(text), event)
+        if text[:1] in _STARTS:
+            for pattern, value in _PLAIN:
+                if pattern.fullmatch(text):
+                    if len(text) > MAX_DIGITS:
+                        return self._error(
+                            event,
+                            f"a number of {len(text)} digits is too long; write a shorter one",
+                        )
+                    return self._new(value(text), event)
+        return self._new(text, event)
 
-    def _sequence(self, event: yaml.SequenceStartEvent, depth: int) -> Node:
+    def _sequence(self, event: SequenceStartEvent, depth: int) -> Node:
         items = []
-        while not isinstance(item := self._next(), yaml.SequenceEndEvent):
+        while not isinstance(item := self._next(), SequenceEndEvent):
             items.append(self._node(item, depth + 1))
-        return Node(items, self._mark(event.start_mark))
+            if items[-1].line >= self._told + TOLD_LINES:
+                self._told = items[-1].line
+                self._progress(self._told / len(self._source.lines))
+        return self._new(items, event)
 
-    def _mapping(self, event: yaml.MappingStartEvent, depth: int) -> Node:
+    def _mapping(self, event: MappingStartEvent, depth: int) -> Node:
         entries: dict[str, Entry] = {}
-        while not isinstance(key := self._next(), yaml.MappingEndEvent):
-            mark = self._mark(key.start_mark)
-            self._node(key, depth + 1)
+        while not isinstance(key := self._next(), MappingEndEvent):
+            name = key.value if isinstance(key, ScalarEvent) else None
+            if not name or key.anchor or key.tag:
+                self._node(key, depth + 1)  # for what may be wrong with it
+            at = self._new(name, key)
             node = self._node(self._next(), depth + 1)
-            name = key.value if isinstance(key, yaml.ScalarEvent) else None
             if name is None:
-                self._errors.append((mark, "a key is a plain word; write 'key: value'"))
+                self._errors.append((at.mark, "a key is a plain word; write 'key: value'"))
             elif name in entries:
-                first = entries[name].key.line
+                first = entries[name].key.line + 1
                 self._errors.append(
-                    (mark, f"duplicate key '{name}', first on line {first}; remove one of the two")
+                    (
+                        at.mark,
+                        f"duplicate key '{name}', first on line {first}; remove one of the two",
+                    )
                 )
             else:
-                entries[name] = Entry(mark, node)
-        return Node(entries, self._mark(event.start_mark))
+                entries[name] = Entry(at, node)
+        return self._new(entries, event)
 
 
 def _syntax(error: yaml.MarkedYAMLError) -> str:
@@ -195,6 +263,8 @@ def _bad_character(code: int) -> str:
         return f"byte 0x{code - 0xDC00:02x} is not UTF-8; save the file as UTF-8 text"
     return f"character U+{code:04X} is not allowed in YAML; remove it"
 
+
+_STARTS = ("", *"-+.0123456789nNtTfF~")  # of the plain scalars below
 
 # YAML 1.2.2 section 10.3.2; the most frequent first.
 _PLAIN: tuple[tuple[re.Pattern[str], Callable[[str], Scalar]], ...] = (

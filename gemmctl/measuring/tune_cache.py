@@ -9,16 +9,16 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from gemmctl.device.base import Facts
-from gemmctl.kernels.cubins import Kernel, Manifest
+from gemmctl.kernels.cubins import Manifest
 from gemmctl.lists.problem import Problem
-from gemmctl.planning.plan import Plan
-from gemmctl.planning.tiling import WIDTH_STEP, Choice
+from gemmctl.planning.plan import Plan, by_types
+from gemmctl.planning.tiling import H200, WIDTH_STEP, Choice, Machine, grid
 
 FORMAT = 1  # of the files; another number whenever a reader of the old one would err
 MAX_SPLITS = 1 << 16  # far more than are ever worth considering
@@ -54,12 +54,13 @@ class TuneCache:
     def __init__(self, facts: Facts, cubins: Manifest, note: Callable[[str], None]) -> None:
         """``note`` is told a line for each file or folder that cannot be used, once."""
         self._device = {"gpu": facts.name, "sm_count": facts.sm_count}
+        self._machine = H200 if facts.sm_count is None else Machine(facts.sm_count)
         self._cubins = cubins
         self._note, self._noted = note, set[str]()
 
-    def find(self, plans: Iterable[Plan]) -> dict[str, tuple[Choice, ...]]:
-        """By problem name, how to cut the launches of those plans that were tuned."""
-        found = {made.problem.name: self._find(made) for made in plans}
+    def find(self, problems: Iterable[Problem]) -> dict[str, tuple[Choice, ...]]:
+        """By problem name, how to cut the launches of those problems that were tuned."""
+        found = {problem.name: self._find(problem) for problem in problems}
         return {name: choices for name, choices in found.items() if choices is not None}
 
     def keep(self, best: Plan, median_s: float) -> bool:
@@ -84,8 +85,8 @@ class TuneCache:
             return False
         return True
 
-    def _find(self, made: Plan) -> tuple[Choice, ...] | None:
-        key = self._key(made.problem)
+    def _find(self, problem: Problem) -> tuple[Choice, ...] | None:
+        key = self._key(problem)
         try:
             path = _path(key)
             text = path.read_text(encoding="utf-8")
@@ -97,10 +98,33 @@ class TuneCache:
         except UnicodeDecodeError:
             text = ""
         try:
-            return _choices(json.loads(text), key, made, self._cubins.kernels)
+            return self._choices(json.loads(text), key, problem)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             self._tell(f"ignored {path}: it is not what tune wrote for this problem and device")
             return None
+
+    def _choices(self, found: Any, key: dict[str, Any], problem: Problem) -> tuple[Choice, ...]:
+        """The choices in a file.
+
+        Raises one of many errors if it is for anything but this key, or no choice for the launches
+        of this problem, or one that would split sums into more parts than the GPU has room for.
+        """
+        if any(found[name] != value for name, value in key.items()):
+            raise ValueError
+        choices = tuple(Choice(**entry) for entry in found["choices"])
+        launches = by_types(problem, self._cubins.kernels)
+        for choice, (groups, fitting) in zip(choices, launches, strict=True):
+            kernel = {kernel.name: kernel for kernel in fitting}[choice.kernel]
+            if {type(choice.width), type(choice.splits)} != {int}:
+                raise TypeError
+            if choice.width not in range(WIDTH_STEP, kernel.max_width + 1, WIDTH_STEP):
+                raise ValueError
+            if not 1 <= choice.splits <= MAX_SPLITS:
+                raise ValueError
+            cut = grid(problem, groups, kernel, choice.width, self._machine, choice.splits)
+            if cut.slots > cut.room:
+                raise ValueError
+        return choices
 
     def _key(self, problem: Problem) -> dict[str, Any]:
         return {
@@ -118,28 +142,6 @@ class TuneCache:
 
 def _path(key: dict[str, Any]) -> Path:
     return folder() / f"{hashlib.sha256(json.dumps(key).encode()).hexdigest()[:32]}.json"
-
-
-def _choices(
-    found: Any, key: dict[str, Any], made: Plan, kernels: Sequence[Kernel]
-) -> tuple[Choice, ...]:
-    """The choices in a file.
-
-    Raises one of many errors if it is for anything but this key, or no choice for these launches.
-    """
-    if any(found[name] != value for name, value in key.items()):
-        raise ValueError
-    choices = tuple(Choice(**entry) for entry in found["choices"])
-    for choice, launch in zip(choices, made.launches, strict=True):
-        pair = launch.kernel.operand, launch.kernel.output
-        kernel = {k.name: k for k in kernels if (k.operand, k.output) == pair}[choice.kernel]
-        if {type(choice.width), type(choice.splits)} != {int}:
-            raise TypeError
-        if choice.width not in range(WIDTH_STEP, kernel.max_width + 1, WIDTH_STEP):
-            raise ValueError
-        if not 1 <= choice.splits <= MAX_SPLITS:
-            raise ValueError
-    return choices
 
 
 def _reason(error: OSError | RuntimeError) -> str:

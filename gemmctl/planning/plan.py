@@ -133,7 +133,7 @@ def _plan(
 ) -> Plan:
     started = perf_counter()
     launches: list[Launch] = []
-    for groups, fitting in _by_types(problem, kernels):
+    for groups, fitting in by_types(problem, kernels):
         if choices is None and launch not in TOGETHER:
             launches += _choose_each(problem, groups, fitting, machine, split=launch == "serial")
             continue
@@ -157,8 +157,8 @@ def _plan(
     )
 
 
-def _by_types(problem: Problem, kernels: Sequence[Kernel]) -> Iterator[tuple[Ints, list[Kernel]]]:
-    """The groups with elements of each pair of element types, and the kernels for that pair.
+def by_types(problem: Problem, kernels: Sequence[Kernel]) -> Iterator[tuple[Ints, list[Kernel]]]:
+    """The groups of each launch, which have elements and one pair of types, and its kernels.
 
     In the order of the first groups of each pair, be they empty or not.
     """
