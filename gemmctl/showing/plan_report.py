@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, fields
 from typing import TYPE_CHECKING
 
+from gemmctl.lists.problem import Group
 from gemmctl.showing.report import (
     Column,
     Record,
@@ -38,13 +39,11 @@ def about() -> tuple[Column[Plan], ...]:
 
 def record(plan: Plan) -> Record:
     """What would run, in base units."""
+    keys = [field.name for field in fields(Group) if field.name != "marks"]
     return {
         "name": plan.problem.name,
         "groups": [
-            {
-                **{f.name: getattr(group, f.name) for f in fields(group) if f.name != "marks"},
-                "count": len(list(equal)),
-            }
+            {**{key: getattr(group, key) for key in keys}, "count": len(list(equal))}
             for group, equal in itertools.groupby(plan.problem.groups)
         ],
         "group_count": len(plan.problem.groups),
@@ -59,6 +58,7 @@ def record(plan: Plan) -> Record:
         "tiles": plan.tiles,
         "waves": plan.waves,
         "tile_efficiency": plan.tile_efficiency,
+        "plan_s": plan.plan_s,
     }
 
 
@@ -78,6 +78,7 @@ def report(
         Column("waves", lambda p: number(p.waves, digits=3)),
         Column("padding %", lambda p: percent(1 - p.tile_efficiency)),
         Column("bound us", lambda p: number(bound_s(p), 1e-6)),
+        Column("plan us", lambda p: number(p.plan_s, 1e-6)),
         Column("estimate us", lambda p: number(p.estimate_s, 1e-6), verbose=True),
         Column("arena MB", lambda p: number(p.layout.size, 1e6), verbose=True),
         Column("tile widths", _widths, left=True, verbose=True),
@@ -93,7 +94,7 @@ def report(
         titles=titles,
         rows=rows,
         left=left,
-        notes=bound_note(roofline),
+        notes=[*bound_note(roofline), "plan us is what planning took this machine"],
     )
 
 

@@ -101,6 +101,7 @@ def report(
         Column("GB/s", lambda r: number(r.bytes_per_s, 1e9)),
         Column("% of bound", lambda r: percent(r.bound_fraction)),
         Column("spread %", lambda r: percent(r.spread)),
+        Column("plan us", lambda r: number(r.plan.plan_s, 1e-6)),
         Column("set-up us", setup_us),
         *replay,
         Column("samples", lambda r: str(len(r.samples)), verbose=True),
@@ -137,12 +138,13 @@ def report(
 
 
 def _setup_note(facts: Facts, settings: Settings) -> str:
-    """What set-up us counts, and whether the time measured holds it, too."""
+    """What plan us and set-up us count, and whether the time measured holds them, too."""
     if facts.kind == "cpu":
-        return "set-up us is host time, not part of the time measured"
+        return "plan us and set-up us are host time, not part of the time measured"
+    said = "plan us is host time, set-up us is host + GPU time"
     if settings.launch == "graph":
-        return "set-up us is host + GPU time; the GPU's is part of the time measured, too"
-    return "set-up us is host + GPU time, not part of the time measured"
+        return f"{said}; the GPU's is part of the time measured, too"
+    return f"{said}, not part of the time measured"
 
 
 def _replay_columns(results: Sequence[Result]) -> tuple[Column[Result], ...]:
