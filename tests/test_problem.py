@@ -10,14 +10,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import jsonschema  # type: ignore[import-untyped]
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gemmctl.errors import ListError, Mark, UsageError
-from gemmctl.lists import problem, reading, schema
+from gemmctl.lists import problem, reading
 from gemmctl.lists.problem import LAYOUTS, Group, Problem
 from gemmctl.operands import dtypes
 
@@ -235,7 +234,7 @@ def test_a_thousand_written_groups_take_well_under_a_second() -> None:
         ),
         (
             "{m: 1, n: 1, k: 1, a: fp16}", 31,
-            "a must be one of bf16, f16, f32, not the text 'fp16'; did you mean 'f16'?",
+            "a must be one of bf16, f16, not the text 'fp16'; did you mean 'f16'?",
         ),
         (
             "{m: 1, n: 1, k: 1, c: 16}", 31,
@@ -243,7 +242,7 @@ def test_a_thousand_written_groups_take_well_under_a_second() -> None:
         ),
         (
             "{m: 1, n: 1, k: 1, b_layout: column}", 38,
-            "b_layout must be one of row, col, not the text 'column'; did you mean 'col'?",
+            "b_layout must be col, not the text 'column'; did you mean 'col'?",
         ),
         (
             "{m: 1, n: 1, k: 1, alpha: .nan}", 35,
@@ -470,23 +469,6 @@ def test_select_refuses_a_glob_that_matches_nothing() -> None:
         problem.select(named("alpha", "beta"), ["alpha", "delta"])
 
 
-# The JSON Schema
-
-
-def test_the_schema_file_is_the_schema() -> None:
-    assert SCHEMA.read_text() == json.dumps(schema.schema(), indent=2) + "\n"
-
-
-def test_the_schema_has_the_keys_of_the_dataclass_and_count() -> None:
-    fields = {field.name for field in dataclasses.fields(Group)}
-    keys = schema.schema()["definitions"]["group"]["properties"].keys()
-    assert set(keys) == fields - {"marks"} | {"count"}
-
-
-def test_the_schema_is_draft_7() -> None:
-    jsonschema.Draft7Validator.check_schema(schema.schema())
-
-
 # Random lists
 
 LEGAL: dict[str, st.SearchStrategy[Any]] = {
@@ -524,7 +506,6 @@ def test_a_legal_list_means_what_it_says(
 ) -> None:
     text = one_problem(defaults, written)
     [found] = load(text)
-    jsonschema.validate(json.loads(text), schema.schema(), jsonschema.Draft7Validator)
     expected = [group for group in written for _ in range((defaults | group).get("count", 1))]
     assert len(found.groups) == len(expected)
     for group, own in zip(found.groups, expected, strict=True):
@@ -560,52 +541,6 @@ def test_a_list_with_a_missing_size_or_unknown_key_is_refused_on_its_line(
         key = data.draw(st.text(st.sampled_from("abcdklmn_x"), max_size=5))
         written[at] = written[at] | {f"z{key}": 1}
     assert [line for line, _, _ in errors(one_problem({}, written))] == [4 + at]
-
-
-anything = st.recursive(
-    st.one_of(
-        st.none(),
-        st.booleans(),
-        st.integers(-2, 1 << 65),
-        st.floats(),
-        st.text(max_size=5),
-        st.sampled_from(["bf16", "row", "gemmctl", "m"]),
-    ),
-    lambda inner: st.one_of(
-        st.lists(inner, max_size=4),
-        st.dictionaries(
-            st.sampled_from(["gemmctl", "defaults", "problems", "name", "groups", *LEGAL, "x"]),
-            inner,
-            max_size=5,
-        ),
-    ),
-    max_leaves=25,
-)
-nearly_a_list = st.fixed_dictionaries(
-    {
-        "gemmctl": st.just(1),
-        "problems": st.lists(
-            st.fixed_dictionaries(
-                {
-                    "name": st.text(max_size=3),
-                    "groups": st.lists(legal_group | anything, max_size=3),
-                },
-                optional={"defaults": legal_defaults | anything},
-            )
-        ),
-    },
-    optional={"defaults": legal_defaults | anything, "x": anything},
-)
-
-
-@patient
-@given(anything | nearly_a_list)
-def test_whatever_is_accepted_the_schema_accepts_too(document: Any) -> None:
-    try:
-        load(json.dumps(document))
-    except ListError:
-        return
-    jsonschema.validate(document, schema.schema(), jsonschema.Draft7Validator)
 
 
 words = [

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from gemmctl.lists.problem import LAYOUTS
 from gemmctl.operands import dtypes
 
 FORMAT = 1  # what `gemmctl:` says at the top of a list
@@ -46,13 +47,14 @@ class Integer:
 
 @dataclass(frozen=True)
 class Choice:
-    """One of some words."""
+    """One of some words, of which some kernel can run ``runs``; the plan refuses the others."""
 
     meaning: str
     names: tuple[str, ...]
+    runs: tuple[str, ...]
 
     def __str__(self) -> str:
-        return f"one of {', '.join(self.names)}"
+        return f"one of {', '.join(self.runs)}" if len(self.runs) > 1 else self.runs[0]
 
     def read(self, value: object) -> str | None:
         """The value, or None if it is not legal."""
@@ -60,7 +62,7 @@ class Choice:
 
     def schema(self) -> dict[str, Any]:
         """Its JSON Schema."""
-        return {"enum": list(self.names), "description": self.meaning}
+        return {"enum": list(self.runs), "description": self.meaning}
 
 
 @dataclass(frozen=True)
@@ -85,12 +87,13 @@ class Float32:
             "type": "number",
             "minimum": -FLOAT32_MAX,
             "maximum": FLOAT32_MAX,
+            "anyOf": [{"const": 0}, {"minimum": FLOAT32_MIN}, {"maximum": -FLOAT32_MIN}],
             "description": self.meaning,
         }
 
 
-_TYPES = tuple(dtypes.BY_NAME)
-_LAYOUTS = ("row", "col")
+TYPES = tuple(dtypes.BY_NAME)
+OPERANDS = ("bf16", "f16")  # what the kernels multiply
 
 # Every key of a group and of defaults.
 FIELDS: dict[str, Integer | Choice | Float32] = {
@@ -98,13 +101,13 @@ FIELDS: dict[str, Integer | Choice | Float32] = {
     "n": Integer("columns of B, C and D", 0, MAX_EXTENT),
     "k": Integer("columns of A, rows of B", 0, MAX_EXTENT),
     "count": Integer("how many such groups (default 1)", 1, MAX_GROUPS),
-    "a": Choice("element type of A (default bf16)", _TYPES),
-    "b": Choice("element type of B (default: that of A)", _TYPES),
-    "c": Choice("element type of C (default: that of D)", _TYPES),
-    "d": Choice("element type of D (default: that of A)", _TYPES),
-    "a_layout": Choice("layout of A (default row)", _LAYOUTS),
-    "b_layout": Choice("layout of B (default col: n rows of k)", _LAYOUTS),
-    "d_layout": Choice("layout of C and D (default row)", _LAYOUTS),
+    "a": Choice("element type of A (default bf16)", TYPES, OPERANDS),
+    "b": Choice("element type of B, that of A (which is the default)", TYPES, OPERANDS),
+    "c": Choice("element type of C (default: that of D)", TYPES, TYPES),
+    "d": Choice("element type of D (default: that of A)", TYPES, TYPES),
+    "a_layout": Choice("layout of A (default row)", LAYOUTS, ("row",)),
+    "b_layout": Choice("layout of B (default col: n rows of k)", LAYOUTS, ("col",)),
+    "d_layout": Choice("layout of C and D (default row)", LAYOUTS, ("row",)),
     "lda": Integer("leading dimension of A in elements (default: packed)", 1, MAX_LD),
     "ldb": Integer("leading dimension of B in elements (default: packed)", 1, MAX_LD),
     "ldc": Integer("leading dimension of C in elements (default: packed)", 1, MAX_LD),

@@ -246,7 +246,7 @@ def _read_fields(node: Node, what: str, errors: Errors) -> _Fields | None:
             kind = FIELDS[key]
             value = kind.read(given.value)
             if value is None:
-                hint = _hint(given.value, kind.names) if isinstance(kind, Choice) else ""
+                hint = _hint(given.value, kind.runs) if isinstance(kind, Choice) else ""
                 _refuse(given, f"{key} must be {kind}", errors, hint)
             values[key], places[key] = value, place
     return _Fields(values, places)
