@@ -9,7 +9,7 @@ import pytest
 
 from gemmctl.device import roofline
 from gemmctl.device.base import Facts, Setup, Telemetry
-from gemmctl.judging.reference import Verdict
+from gemmctl.judging.verdict import Verdict
 from gemmctl.kernels import cubins
 from gemmctl.measuring.bench import Result, Rival, Settings
 from gemmctl.operands.data import DataSpec
@@ -227,6 +227,8 @@ def checked(*bad: int, groups: int = 3) -> verify_report.Checked:
             ok=group not in bad,
             bad=7 if group in bad else 0,
             worst=3.5 if group in bad else 0.25,
+            rms=None,
+            rms_limit=None,
             first=None,
             unwritten=0,
             outside=0,

@@ -336,7 +336,8 @@ def test_every_format_has_a_record_for_each_candidate(
 def test_json_keeps_what_the_fit_needs(gemmctl: Command, two_problems: Path) -> None:
     found = json.loads(gemmctl("tune", two_problems, *QUICK, "-f", "json").stdout)
     assert (found["format"], found["command"]) == (1, "tune")
-    assert found["settings"] == {"max_time_s": 0.1, "data": {"kind": "normal", "seed": 0}}
+    data = {"kind": "normal", "seed": 0, "version": 2}
+    assert found["settings"] == {"max_time_s": 0.1, "data": data}
     assert found["device"]["kind"] == "cpu"
     assert found["cubin_sha256"] == cubins.manifest().sha256
     one = found["candidates"][0]

@@ -24,7 +24,7 @@ from gemmctl.device.base import Facts, Session, Setup, Telemetry
 from gemmctl.errors import DeviceFailed
 from gemmctl.kernels.cubins import Kernel
 from gemmctl.operands import data, dtypes
-from gemmctl.operands.data import DataSpec
+from gemmctl.operands.data import DataSpec, Operand
 from gemmctl.operands.dtypes import Bits, DType
 from gemmctl.planning import tables
 from gemmctl.planning.plan import Plan
@@ -204,17 +204,17 @@ def _fill(arena: Bytes, plan: Plan, spec: DataSpec, pool: Executor) -> None:
     def poison(begin: int) -> None:
         arena[begin : begin + _FILL_BYTES] = POISON
 
-    def write(part: tuple[Bits, int, range, DType]) -> None:
-        matrix, key, rows, dtype = part
-        matrix[rows.start : rows.stop] = data.block(spec, key, rows, matrix.shape[1], dtype)
+    def write(part: tuple[Bits, Operand, range]) -> None:
+        matrix, operand, rows = part
+        matrix[rows.start : rows.stop] = operand.bits(rows, operand.length)
 
     parts = []
-    for ptr, ld, rows, cols, key, code in tables.fills(plan, 0, spec).tolist():
-        matrix = data.matrix(arena, ptr, rows, cols, ld, _BY_CODE[code])
+    for ptr, ld, rows, cols, key, code, recipe, limit in tables.fills(plan, 0, spec).tolist():
+        operand = Operand(recipe, key, limit, cols, _BY_CODE[code])
+        matrix = data.matrix(arena, ptr, rows, cols, ld, operand.dtype)
         step = max(1, _FILL_BYTES // (cols * matrix.itemsize))
         for first in range(0, rows, step):
-            part = range(first, min(first + step, rows))
-            parts.append((matrix, key, part, _BY_CODE[code]))
+            parts.append((matrix, operand, range(first, min(first + step, rows))))
     list(pool.map(poison, range(0, len(arena), _FILL_BYTES)))
     list(pool.map(write, parts))
 

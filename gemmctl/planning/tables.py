@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from gemmctl.lists.problem import Problem
 from gemmctl.operands import data, dtypes
 from gemmctl.operands.data import DataSpec
 from gemmctl.planning.plan import Plan
@@ -21,6 +22,8 @@ FILL = np.dtype(
         ("cols", np.uint32),
         ("key", np.uint32),
         ("type", np.uint32),  # DType.code
+        ("recipe", np.uint32),  # data.NORMAL and so on
+        ("limit", np.uint32),  # the largest of integer data
     ]
 )
 
@@ -74,6 +77,7 @@ def fills(plan: Plan, base: int, spec: DataSpec) -> npt.NDArray[np.void]:
     """FILL records of all operands with elements: every A and B, and C where beta is not 0."""
     columns, layout = plan.problem.columns, plan.layout
     everyone = np.arange(len(plan.problem.groups))
+    limits = integer_limits(plan.problem)
     parts = []
     for operand, name, rows, cols, ld, offsets, wanted in (
         (0, "a", columns.m, columns.k, columns.lda, layout.a, columns.k > 0),
@@ -88,8 +92,22 @@ def fills(plan: Plan, base: int, spec: DataSpec) -> npt.NDArray[np.void]:
         part["cols"] = cols[groups]
         part["key"] = data.keys(spec.seed, operand, groups)
         part["type"] = _codes(plan, name)[groups]
+        part["recipe"] = spec.recipe(operand)
+        part["limit"] = limits[groups]
         parts.append(part)
     return np.concatenate(parts)
+
+
+def integer_limits(problem: Problem) -> Ints:
+    """The largest integer in the operands of each group, for data of kind ``int``."""
+    types = [(group.a, group.d) for group in problem.groups]
+    limits = np.ones(len(types), np.int64)
+    for pair in set(types):
+        a, d = (dtypes.BY_NAME[name] for name in pair)
+        same = np.fromiter((kind == pair for kind in types), bool, len(types))
+        columns = problem.columns
+        limits[same] = data.integer_limits(columns.k[same], a, d, columns.alpha[same])
+    return limits
 
 
 def _codes(plan: Plan, operand: str) -> npt.NDArray[np.uint32]:

@@ -22,7 +22,7 @@ from gemmctl.showing.report import (
 
 if TYPE_CHECKING:
     from gemmctl.device.base import Facts
-    from gemmctl.judging.reference import Verdict
+    from gemmctl.judging.verdict import Verdict
     from gemmctl.kernels.cubins import Manifest
     from gemmctl.operands.data import DataSpec
     from gemmctl.planning.plan import Plan

@@ -13,7 +13,7 @@ import pytest
 
 from gemmctl.device.cuda import CudaDevice
 from gemmctl.device.cuda.session import CudaSession
-from gemmctl.judging import reference
+from gemmctl.judging import verify
 from gemmctl.judging.agreement import Witness
 from gemmctl.kernels import cubins
 from gemmctl.lists import reading
@@ -163,7 +163,7 @@ def test_streams_give_the_same_bits_every_time(device: CudaDevice) -> None:
 
 
 def wrong(made: Plan, session: CudaSession, spec: DataSpec) -> list[str]:
-    return [v.message for v in reference.verify(made, session, spec) if not v.ok]
+    return [v.message for v in verify.verify(made, session, spec) if not v.ok]
 
 
 def test_capturing_what_fails_leaves_the_stream_usable(device: CudaDevice) -> None:

@@ -15,13 +15,13 @@ import pytest
 from gemmctl.device.cuda import CudaDevice
 from gemmctl.device.cuda.session import CudaSession
 from gemmctl.device.cuda.tensormaps import MAP_BYTES, encode_map
-from gemmctl.judging import reference
+from gemmctl.judging import verify
 from gemmctl.kernels import cubins
 from gemmctl.kernels.cubins import Kernel
 from gemmctl.lists import reading
 from gemmctl.lists.problem import Problem
 from gemmctl.operands import data, dtypes
-from gemmctl.operands.data import DataSpec
+from gemmctl.operands.data import DataSpec, Operand
 from gemmctl.planning import plan, tiling
 from gemmctl.planning.plan import Plan
 from gemmctl.planning.tiling import Choice
@@ -71,7 +71,7 @@ def ran(device: CudaDevice, made: Plan, spec: DataSpec) -> Iterator[CudaSession]
 
 
 def wrong(made: Plan, session: CudaSession, spec: DataSpec) -> list[str]:
-    verdicts = reference.verify(made, session, spec)
+    verdicts = verify.verify(made, session, spec)
     return [f"group {v.group}: {v.message}" for v in verdicts if not v.ok]
 
 
@@ -187,7 +187,8 @@ def test_the_gpu_generates_the_bits_that_numpy_does(
     with device.open(made, spec) as session:
         memory = session.read(start, start + 37 * 1003 * element.size)
     rows = memory.view(element.storage).reshape(37, 1003)
-    assert np.array_equal(rows[:, :1001], data.block(spec, key, 37, 1001, element))
+    operand = Operand(spec.recipe(data.C), key, 2048, 1001, element)
+    assert np.array_equal(rows[:, :1001], operand.bits(37, 1001))
     assert (rows[:, 1001:].view(np.uint8) == 0xFF).all()
 
 
@@ -232,7 +233,7 @@ import io
 from gemmctl.kernels import cubins
 from gemmctl.planning import plan
 from gemmctl.lists import problem
-from gemmctl.operands.data import DataSpec
+from gemmctl.operands.data import DataSpec, Operand
 from gemmctl.device.cuda import CudaDevice
 from gemmctl import __main__ as command
 
