@@ -12,68 +12,15 @@ import pytest
 from gemmctl.device.cpu import CpuDevice
 from gemmctl.errors import UsageError
 from gemmctl.judging import dump, freivalds, product, verify
-from gemmctl.judging.product import products_of
 from gemmctl.kernels import cubins
 from gemmctl.lists import reading
 from gemmctl.operands import data, dtypes
-from gemmctl.operands.data import DataSpec
 from gemmctl.planning import plan
 from gemmctl.planning.arena import FENCE
-from support import make_plans
+from judged import INT, NORMAL, Written, plan_of
 
-INT, NORMAL = DataSpec("int", 7), DataSpec("normal", 7)
 every_d = pytest.mark.parametrize("d", dtypes.BY_NAME)
 every_kind = pytest.mark.parametrize("spec", [INT, NORMAL], ids=["int", "normal"])
-
-
-def plan_of(*groups, defaults=""):
-    lines = "".join(f"      - {{{group}}}\n" for group in groups)
-    (made,) = make_plans(
-        f"gemmctl: 1\nproblems:\n  - name: some\n    defaults: {{{defaults}}}\n    groups:\n{lines}"
-    )
-    return made
-
-
-class Device:
-    """A session whose D a test writes itself; it starts as poison."""
-
-    def __init__(self, made, spec):
-        self.plan, self.spec = made, spec
-        self.begin = made.layout.d_begin
-        self.memory = np.full(made.layout.d_end - self.begin, 0xFF, np.uint8)
-
-    def read(self, begin, end):
-        assert self.begin <= begin <= end <= self.begin + len(self.memory)
-        return self.memory[begin - self.begin : end - self.begin]
-
-    def d(self, group=0):
-        """The bits of a D, to be changed in place."""
-        found = self.plan.problem.groups[group]
-        offset = int(self.plan.layout.d[group]) - self.begin
-        dtype = dtypes.BY_NAME[found.d]
-        return data.matrix(self.memory, offset, found.m, found.n, found.ldd, dtype)
-
-    def operand(self, which, group=0):
-        """A (0), B (1) or C (2) as the seed makes it, in float64."""
-        found = self.plan.problem.groups[group]
-        rows, cols = ((found.m, found.k), (found.n, found.k), (found.m, found.n))[which]
-        made = products_of(self.plan, self.spec, "cuda")[group]
-        return (made.a, made.b, made.c)[which].values(rows, cols).astype(np.float64)
-
-    def write(self, sums=None, group=0, *, alpha=None, beta=None, c=None):
-        """Set D to alpha ``sums`` + beta C, rounded once; by default the right ones."""
-        found = self.plan.problem.groups[group]
-        if sums is None:
-            sums = self.operand(0, group) @ self.operand(1, group).T
-        result = (found.alpha if alpha is None else alpha) * sums
-        beta = found.beta if beta is None else beta
-        if beta:
-            result = result + beta * (self.operand(2, group) if c is None else c)
-        self.d(group)[:] = dtypes.BY_NAME[found.d].from_float(result)
-        return self
-
-    def verify(self, **options):
-        return verify.verify(self.plan, self, self.spec, **options)
 
 
 @pytest.fixture
@@ -119,7 +66,7 @@ def test_what_the_cpu_device_computes_is_right(monkeypatch, limit, ab, spec, d):
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_a_result_that_is_rounded_once_is_right(spec, d, device):
     groups = "m: 60, n: 72, k: 504", "m: 33, n: 40, k: 24, alpha: 0.3, beta: 1"
-    session = Device(plan_of(*groups, defaults=f"d: {d}"), spec)
+    session = Written(plan_of(*groups, defaults=f"d: {d}"), spec)
     session.write(group=0)
     session.write(group=1)
     assert all(verdict.ok for verdict in session.verify(device=device))
@@ -146,7 +93,7 @@ def tensor_core_sums(a, b):
 
 @every_d
 def test_integer_sums_are_exact_on_hopper(d):
-    session = Device(plan_of(f"m: 24, n: 32, k: 1024, d: {d}"), INT)
+    session = Written(plan_of(f"m: 24, n: 32, k: 1024, d: {d}"), INT)
     sums = tensor_core_sums(session.operand(0), session.operand(1))
     (verdict,) = session.write(sums).verify()
     assert verdict.ok and verdict.method == "exact full"
@@ -159,7 +106,7 @@ def test_what_hopper_truncates_is_within_the_bound(monkeypatch, k, ab, d):
     # Positive numbers with all bits in use lose most: the errors all point one way.
     table = np.geomspace(0.01, 1.99, data.QUANTILES)
     monkeypatch.setattr(data, "quantiles", lambda dtype: dtype.from_float(table))
-    session = Device(plan_of(f"m: 16, n: 16, k: {k}, a: {ab}, d: {d}"), NORMAL)
+    session = Written(plan_of(f"m: 16, n: 16, k: {k}, a: {ab}, d: {d}"), NORMAL)
     exact = session.operand(0) @ session.operand(1).T
     sums = tensor_core_sums(session.operand(0), session.operand(1))
     if k == 4096:
@@ -169,21 +116,21 @@ def test_what_hopper_truncates_is_within_the_bound(monkeypatch, k, ab, d):
 
 
 def test_a_result_too_large_for_its_type_is_rightly_infinite():
-    session = Device(plan_of("m: 40, n: 48, k: 64, alpha: 20000, d: f16"), INT).write()
+    session = Written(plan_of("m: 40, n: 48, k: 64, alpha: 20000, d: f16"), INT).write()
     assert np.isinf(dtypes.F16.to_f32(session.d())).any()
     (verdict,) = session.verify()
     assert verdict.ok and verdict.worst <= 1
 
 
 def test_rightly_infinite_results_do_not_stop_the_search(sampled):
-    session = Device(plan_of("m: 400, n: 48, k: 64, alpha: 20000, d: f16"), INT).write()
+    session = Written(plan_of("m: 400, n: 48, k: 64, alpha: 20000, d: f16"), INT).write()
     assert session.verify()[0].ok
     session.d()[5, 7] ^= 0x4000
     assert session.verify()[0].first.row == 5
 
 
 def test_a_zero_of_either_sign_is_zero():
-    session = Device(plan_of("m: 8, n: 8, k: 0"), INT).write()
+    session = Written(plan_of("m: 8, n: 8, k: 0"), INT).write()
     session.d()[:] = dtypes.BF16.from_float(np.full((8, 8), -0.0))
     assert session.verify()[0].ok
 
@@ -288,7 +235,7 @@ DEFECTS = (
 def test_every_planted_defect_is_found(monkeypatch, device, limit, k, spec, d):
     monkeypatch.setattr(product, "LARGE", limit)
     made = plan_of(f"m: 96, n: 96, k: {k}, d: {d}, ldd: 104, alpha: 1.5, beta: 0.5")
-    session = Device(made, spec)
+    session = Written(made, spec)
     assert session.write().verify(device=device)[0].ok
     missed = []
     for plant in DEFECTS:
@@ -303,7 +250,7 @@ def test_every_planted_defect_is_found(monkeypatch, device, limit, k, spec, d):
 @every_kind
 def test_a_defect_in_one_tile_that_is_not_sampled_is_found(monkeypatch, sampled, spec, d):
     monkeypatch.setattr(freivalds, "SAMPLED_ROWS", 0)
-    session = Device(plan_of(f"m: 700, n: 776, k: 1024, d: {d}"), spec).write()
+    session = Written(plan_of(f"m: 700, n: 776, k: 1024, d: {d}"), spec).write()
     assert session.verify()[0].ok
     a, b = session.operand(0)[64:128], session.operand(1)[256:384]
     a[:, 5] = 0
@@ -317,7 +264,7 @@ def test_a_defect_in_one_tile_that_is_not_sampled_is_found(monkeypatch, sampled,
 @every_kind
 def test_a_single_wrong_element_that_is_not_sampled_is_found(monkeypatch, sampled, spec, d):
     monkeypatch.setattr(freivalds, "SAMPLED_ROWS", 0)
-    session = Device(plan_of(f"m: 700, n: 776, k: 1024, d: {d}"), spec).write()
+    session = Written(plan_of(f"m: 700, n: 776, k: 1024, d: {d}"), spec).write()
     dtype = dtypes.BY_NAME[d]
     was = float(dtype.to_f32(session.d()[300:301, 100:101])[0, 0])
     typical = float(np.std(dtype.to_f32(session.d())))
@@ -328,7 +275,7 @@ def test_a_single_wrong_element_that_is_not_sampled_is_found(monkeypatch, sample
 
 @pytest.mark.parametrize(("row", "col"), [(300, 100), (699, 100), (300, 775), (699, 775)])
 def test_an_element_is_counted_once_however_it_is_found(sampled, row, col):
-    session = Device(plan_of("m: 700, n: 776, k: 64"), INT).write()
+    session = Written(plan_of("m: 700, n: 776, k: 64"), INT).write()
     session.d()[row, col] ^= 0x4000
     (verdict,) = session.verify()
     assert verdict.bad == 1 and (verdict.first.row, verdict.first.col) == (row, col)
@@ -337,7 +284,7 @@ def test_an_element_is_counted_once_however_it_is_found(sampled, row, col):
 @pytest.mark.parametrize("row", [0, 511, 512, 1030])
 def test_an_integer_off_by_1_in_a_row_that_is_not_sampled_is_found(monkeypatch, sampled, row):
     monkeypatch.setattr(freivalds, "SAMPLED_ROWS", 0)
-    session = Device(plan_of("m: 1300, n: 264, k: 64, d: f32"), INT).write()
+    session = Written(plan_of("m: 1300, n: 264, k: 64, d: f32"), INT).write()
     session.d().view(np.float32)[row, 40] += 1
     (verdict,) = session.verify()
     assert verdict.bad == 1 and (verdict.first.row, verdict.first.col) == (row, 40)
@@ -345,7 +292,7 @@ def test_an_integer_off_by_1_in_a_row_that_is_not_sampled_is_found(monkeypatch, 
 
 @every_d
 def test_integers_that_are_off_by_one_place_are_found(d):
-    session = Device(plan_of(f"m: 40, n: 48, k: 512, d: {d}"), INT).write()
+    session = Written(plan_of(f"m: 40, n: 48, k: 512, d: {d}"), INT).write()
     session.d()[7, 9] += 1
     (verdict,) = session.verify()
     assert verdict.bad == 1 and (verdict.first.row, verdict.first.col) == (7, 9)
@@ -353,7 +300,7 @@ def test_integers_that_are_off_by_one_place_are_found(d):
 
 @every_d
 def test_elements_beyond_the_bound_are_wrong_and_those_within_it_are_not(d):
-    session = Device(plan_of(f"m: 40, n: 48, k: 2048, d: {d}"), NORMAL)
+    session = Written(plan_of(f"m: 40, n: 48, k: 2048, d: {d}"), NORMAL)
     a, b = session.operand(0), session.operand(1)
     sums, magnitude = a @ b.T, np.abs(a) @ np.abs(b).T
     allowed = 2 * (2048 / 16 + 1) * 2.0**-23 * magnitude + 3 * 2.0**-24 * np.abs(sums)
@@ -364,7 +311,7 @@ def test_elements_beyond_the_bound_are_wrong_and_those_within_it_are_not(d):
 
 @every_d
 def test_errors_that_are_all_as_large_as_the_bound_are_wrong_as_a_whole(d):
-    session = Device(plan_of(f"m: 40, n: 48, k: 2048, d: {d}"), NORMAL)
+    session = Written(plan_of(f"m: 40, n: 48, k: 2048, d: {d}"), NORMAL)
     a, b = session.operand(0), session.operand(1)
     sums, magnitude = a @ b.T, np.abs(a) @ np.abs(b).T
     allowed = 2 * (2048 / 16 + 1) * 2.0**-23 * magnitude
@@ -374,16 +321,16 @@ def test_errors_that_are_all_as_large_as_the_bound_are_wrong_as_a_whole(d):
 
 
 def test_without_k_there_is_no_room_for_error():
-    session = Device(plan_of("m: 40, n: 48, k: 0, beta: 0.3, d: f32"), NORMAL).write()
+    session = Written(plan_of("m: 40, n: 48, k: 0, beta: 0.3, d: f32"), NORMAL).write()
     assert session.verify()[0].ok and session.verify()[0].method == "exact full"
     session.d()[3, 4] += 1
     assert session.verify()[0].bad == 1
 
 
 def test_beta_c_is_rounded_to_float32_before_it_is_rounded_to_d():
-    # Some beta c lies just off the middle of two bf16 numbers, and the first rounding puts it there.
+    # Some beta c lies just off the middle of two bf16 numbers: the first rounding puts it there.
     for beta in np.arange(1.1, 2, 0.01, np.float32).astype(np.float64).tolist():
-        session = Device(plan_of(f"m: 200, n: 200, k: 0, beta: {beta!r}, c: f32"), NORMAL).write()
+        session = Written(plan_of(f"m: 200, n: 200, k: 0, beta: {beta!r}, c: f32"), NORMAL).write()
         once = session.d().copy()
         session.d()[:] = dtypes.BF16.from_float((beta * session.operand(2)).astype(np.float32))
         if (session.d() != once).any():
@@ -393,14 +340,14 @@ def test_beta_c_is_rounded_to_float32_before_it_is_rounded_to_d():
 
 
 def test_integers_scaled_without_rounding_leave_no_room_either():
-    session = Device(plan_of("m: 40, n: 48, k: 64, alpha: 0.5, beta: 2, d: f32"), INT).write()
+    session = Written(plan_of("m: 40, n: 48, k: 64, alpha: 0.5, beta: 2, d: f32"), INT).write()
     session.d()[3, 4] += 1
     assert session.verify()[0].bad == 1
 
 
 def test_a_write_into_the_gap_between_two_results_is_told_of_one_of_them():
     made = plan_of("m: 8, n: 8, k: 8", "m: 8, n: 8, k: 8")
-    session = Device(made, INT)
+    session = Written(made, INT)
     session.write(group=0)
     session.write(group=1)
     between = int(made.layout.d[1]) - session.begin - FENCE // 2
@@ -410,7 +357,7 @@ def test_a_write_into_the_gap_between_two_results_is_told_of_one_of_them():
 
 def test_a_write_at_an_empty_group_is_found():
     made = plan_of("m: 0, n: 8, k: 8")
-    session = Device(made, INT)
+    session = Written(made, INT)
     assert session.verify()[0].ok
     session.memory[-1] = 0
     assert session.verify()[0].outside == 1
@@ -420,7 +367,7 @@ def test_a_write_at_an_empty_group_is_found():
 
 
 def test_a_verdict_names_the_first_bad_element_and_counts_them():
-    session = Device(plan_of(*["m: 300, n: 600, k: 64, d: f32"] * 2), INT)
+    session = Written(plan_of(*["m: 300, n: 600, k: 64, d: f32"] * 2), INT)
     session.write(group=0)
     session.write(group=1)
     value = float(session.d(1).view(np.float32)[290, 310])
@@ -444,14 +391,14 @@ def test_a_verdict_names_the_first_bad_element_and_counts_them():
 
 
 def test_nan_is_infinitely_wrong():
-    session = Device(plan_of("m: 96, n: 96, k: 64"), NORMAL)
+    session = Written(plan_of("m: 96, n: 96, k: 64"), NORMAL)
     make_one_nan(session)
     (verdict,) = session.verify()
     assert verdict.worst == math.inf and math.isnan(verdict.first.got) and verdict.unwritten == 0
 
 
 def test_unwritten_elements_are_counted_in_a_group_of_any_size(sampled):
-    session = Device(plan_of("m: 700, n: 600, k: 64"), INT).write()
+    session = Written(plan_of("m: 700, n: 600, k: 64"), INT).write()
     session.d()[10:20, 30:50] = 0xFFFF
     (verdict,) = session.verify()
     assert verdict.unwritten == 200
@@ -459,7 +406,7 @@ def test_unwritten_elements_are_counted_in_a_group_of_any_size(sampled):
 
 
 def test_changed_bytes_outside_are_counted(sampled):
-    session = Device(plan_of("m: 40, n: 48, k: 64, ldd: 56"), INT).write()
+    session = Written(plan_of("m: 40, n: 48, k: 64, ldd: 56"), INT).write()
     write_into_the_padding(session)
     write_past_d(session)
     (verdict,) = session.verify()
@@ -478,7 +425,7 @@ def test_changed_bytes_outside_are_counted(sampled):
     ],
 )
 def test_the_method_says_how_and_how_much_was_compared(spec, group, method, monkeypatch):
-    session = Device(plan_of(f"m: 16, n: 16, {group}"), spec).write()
+    session = Written(plan_of(f"m: 16, n: 16, {group}"), spec).write()
     assert session.verify()[0].method == method
     monkeypatch.setattr(product, "LARGE", -1 if "k: 0" not in group else 0)
     expected = method if "k: 0" in group else method.replace("full", "rows+freivalds")
@@ -487,7 +434,7 @@ def test_the_method_says_how_and_how_much_was_compared(spec, group, method, monk
 
 def test_results_larger_than_a_batch_are_read_in_strips(monkeypatch, sampled):
     made = plan_of("m: 300, n: 264, k: 40, ldd: 272", "m: 0, n: 8, k: 8", "m: 300, n: 264, k: 40")
-    session = Device(made, INT)
+    session = Written(made, INT)
     session.write(group=0)
     session.write(group=2)
     monkeypatch.setattr(verify, "_BATCH_BYTES", 20_000)
@@ -506,14 +453,14 @@ def test_results_larger_than_a_batch_are_read_in_strips(monkeypatch, sampled):
 
 
 def test_progress_grows_to_1():
-    session = Device(plan_of(*["m: 16, n: 16, k: 16"] * 20), INT)
+    session = Written(plan_of(*["m: 16, n: 16, k: 16"] * 20), INT)
     heard = []
     session.verify(progress=heard.append)
     assert heard == sorted(heard) and heard[-1] == 1 and len(heard) > 1
 
 
 def test_a_failing_read_is_not_swallowed():
-    session = Device(plan_of("m: 16, n: 16, k: 16"), INT)
+    session = Written(plan_of("m: 16, n: 16, k: 16"), INT)
 
     def read(begin, end):
         raise RuntimeError("gone")
@@ -536,7 +483,7 @@ def test_a_dump_reproduces_its_group(tmp_path, spec):
         session.run()
         dump.dump(made, session, 1, str(tmp_path / "new" / "folder"), spec)
     folder = tmp_path / "new" / "folder"
-    original = Device(made, spec)
+    original = Written(made, spec)
     for which, name in enumerate("abc"):
         assert np.array_equal(np.load(folder / f"{name}.npy"), original.operand(which, 1))
     assert np.load(folder / "a_bits.npy").dtype == np.uint16

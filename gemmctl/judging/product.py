@@ -142,10 +142,10 @@ class Product:
             rounding = 3 * UNIT * (np.abs(scaled) + np.abs(added)) + 3 * SMALLEST
             if self.exact_sums:
                 rounding[is_single(scaled) & is_single(added) & is_single(right)] = 0
-            sums = abs(alpha) * (self.growth * magnitude + self.steps * SMALLEST)
-            allowed = sums + rounding
+            lost = self.steps * SMALLEST
+            allowed = abs(alpha) * (self.growth * magnitude + lost) + rounding
             # Three roundings, each uniform over a unit in the last place: a third of its square.
-            spread = np.hypot(abs(alpha) * self.drift * magnitude, rounding / 3)
+            spread = np.hypot(abs(alpha) * (self.drift * magnitude + lost), rounding / 3)
             loose = (
                 (np.isfinite(scaled) & (np.abs(scaled) + allowed >= OVERFLOW))
                 | (np.isfinite(added) & (np.abs(added) >= OVERFLOW))
