@@ -15,6 +15,14 @@ import numpy.typing as npt
 
 from gemmctl.dtypes import Bits, DType
 from gemmctl.errors import UsageError
+from gemmctl.kernels.constants import (
+    INTEGERS,
+    MIX_COLUMN,
+    MIX_FIRST,
+    MIX_SECOND,
+    NORMAL_MEAN,
+    NORMAL_UNIT,
+)
 
 Kind = Literal["normal", "int"]
 Words = npt.NDArray[np.uint32]
@@ -87,15 +95,16 @@ def matrix(
 @cache
 def _table(kind: Kind, dtype: DType) -> Bits:
     """Every element that a hash can become: its index is the sum of the hash's bytes, or 0 to 4."""
-    numbers = (np.arange(1021) - 510) / 256 if kind == "normal" else np.arange(5) - 2.0
-    return dtype.from_float(numbers)
+    if kind == "normal":
+        return dtype.from_float((np.arange(2 * NORMAL_MEAN + 1) - NORMAL_MEAN) / NORMAL_UNIT)
+    return dtype.from_float(np.arange(INTEGERS) - float(INTEGERS // 2))
 
 
 def _look_up(
     kind: Kind, key: int, rows: Places, cols: Places, table: npt.NDArray[_Scalar]
 ) -> npt.NDArray[_Scalar]:
     row_keys = _fmix32(_words(rows) ^ np.uint32(key))[:, None]
-    col_words = _words(cols) * np.uint32(0x9E3779B1)
+    col_words = _words(cols) * np.uint32(MIX_COLUMN)
     result = np.empty((len(row_keys), len(col_words)), table.dtype)
     step = max(1, _CHUNK // max(1, len(col_words)))
     hashes = np.empty((min(step, len(row_keys)), len(col_words)), np.uint32)
@@ -113,7 +122,7 @@ def _look_up(
             h *= 0x00010001
         else:
             h >>= 16
-            h *= 5
+            h *= INTEGERS
         h >>= 16
         table.take(h, out=part, mode="clip")  # in range already; "raise" would copy ``part``
     return result
@@ -136,7 +145,7 @@ def _fmix32(words: Words) -> Words:
 
 def _mix(h: Words, scratch: Words) -> None:
     """Apply ``_fmix32`` in place."""
-    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
+    for shift, factor in ((16, MIX_FIRST), (13, MIX_SECOND)):
         np.right_shift(h, shift, out=scratch)
         h ^= scratch
         h *= factor

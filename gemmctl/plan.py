@@ -16,6 +16,7 @@ import numpy as np
 from gemmctl import cost, dtypes, tiling
 from gemmctl.cubins import Kernel
 from gemmctl.errors import ListError
+from gemmctl.kernels.constants import REDUCED_ROWS
 from gemmctl.problem import Group, Problem
 from gemmctl.tiling import H200, Choice, Ints, Launch, Machine
 from gemmctl.yamlfile import Mark
@@ -203,7 +204,7 @@ def _refusals(group: Group, kernels: Sequence[Kernel]) -> Iterable[tuple[Mark, s
 def _too_many_tiles(problem: Problem) -> Iterable[tuple[Mark, str]]:
     """A problem whose tile list nobody would have the memory for; at its largest group."""
     columns = problem.columns
-    rows = np.where(columns.k == 0, tiling.REDUCED_ROWS, 64)  # of the smallest tiles
+    rows = np.where(columns.k == 0, REDUCED_ROWS, 64)  # of the smallest tiles
     tiles = -(-columns.m // rows) * -(-columns.n // 64)
     if len(tiles) and (total := int(tiles.sum())) > MAX_TILES:
         yield (

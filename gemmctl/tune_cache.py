@@ -16,9 +16,10 @@ from typing import Any
 
 from gemmctl.cubins import Kernel, Manifest
 from gemmctl.device.base import Facts
+from gemmctl.kernels.constants import WIDTH_STEP
 from gemmctl.plan import Plan
 from gemmctl.problem import Problem
-from gemmctl.tiling import WIDTH_STEP, Choice
+from gemmctl.tiling import Choice
 
 FORMAT = 1  # of the files; another number whenever a reader of the old one would err
 MAX_SPLITS = 1 << 16  # far more than are ever worth considering

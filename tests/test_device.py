@@ -29,10 +29,11 @@ from gemmctl.device import cuda as device_cuda
 from gemmctl.device import open_device
 from gemmctl.device.cuda import CudaDevice, CudaSession
 from gemmctl.errors import DeviceFailed, DeviceHung, DeviceUnusable
+from gemmctl.kernels.constants import FLAGS_PER_TILE, K_TILE, MAP_THREADS, MAPS
 from gemmctl.plan import Launching, Plan
 from gemmctl.tables import Tables
-from gemmctl.tiling import K_TILE, TILE, Launch
-from sources import constant, members, offsets, parameters, size
+from gemmctl.tiling import TILE, Launch
+from sources import members, offsets, parameters, size
 from support import make_problem
 
 KERNELS = cubins.manifest().kernels
@@ -380,7 +381,7 @@ def test_a_gpu_without_a_manifest_is_unusable(driver: Driver, shipped: Path) -> 
     assert "cannot read the kernel manifest" in unusable()
 
 
-@pytest.mark.parametrize("which", [kernel_file, lambda _: "support.cubin"], ids=["gemm", "support"])
+@pytest.mark.parametrize("which", [kernel_file, lambda _: "fill.cubin"], ids=["gemm", "support"])
 def test_a_missing_cubin_makes_the_gpu_unusable(
     which: Callable[[Plan], str], driver: Driver, shipped: Path
 ) -> None:
@@ -393,7 +394,7 @@ def test_a_missing_cubin_makes_the_gpu_unusable(
         pass
 
 
-@pytest.mark.parametrize("which", [kernel_file, lambda _: "support.cubin"], ids=["gemm", "support"])
+@pytest.mark.parametrize("which", [kernel_file, lambda _: "fill.cubin"], ids=["gemm", "support"])
 def test_a_damaged_cubin_never_reaches_the_gpu(
     which: Callable[[Plan], str], driver: Driver, shipped: Path
 ) -> None:
@@ -417,7 +418,7 @@ def test_a_cubin_is_loaded_once(driver: Driver) -> None:
     for _ in range(2):
         with device.open(made, SPEC):
             pass
-    files = {launch.kernel.file for launch in made.launches} | {"support.cubin"}
+    files = {launch.kernel.file for launch in made.launches} | {"fill.cubin", "build_maps.cubin"}
     assert len(driver.loaded) == len(files)
 
 
@@ -693,7 +694,7 @@ def launched_for(driver: Driver, made: Plan) -> tuple[Kernel, Launched]:
     return made.launches[0].kernel, launched
 
 
-@pytest.mark.parametrize("name", ["128x256x2", "128x256", "64x128"])
+@pytest.mark.parametrize("name", ["128x256-c2", "128x256", "64x128"])
 def test_a_kernel_is_launched_with_its_threads_clusters_and_shared_memory(
     name: str, driver: Driver
 ) -> None:
@@ -704,12 +705,12 @@ def test_a_kernel_is_launched_with_its_threads_clusters_and_shared_memory(
 
 @pytest.mark.parametrize("n", [256 * 5, 256 * 200])
 def test_a_launch_is_as_many_clusters_as_the_plan_says(n: int, driver: Driver) -> None:
-    made = plan_of(f"m: 256, n: {n}, k: 64", kernel="128x256x2")
+    made = plan_of(f"m: 256, n: {n}, k: 64", kernel="128x256-c2")
     _, launched = launched_for(driver, made)
     assert launched.grid == (2 * made.launches[0].clusters, 1, 1)
 
 
-@pytest.mark.parametrize("name", ["128x256x2", "128x256", "64x128"])
+@pytest.mark.parametrize("name", ["128x256-c2", "128x256", "64x128"])
 def test_there_is_a_map_for_every_width_that_a_ctas_share_of_a_tile_can_have(
     name: str, driver: Driver
 ) -> None:
@@ -744,9 +745,8 @@ def test_maps_are_built_by_a_thread_each(driver: Driver) -> None:
     with CudaDevice().open(made, SPEC):
         pass
     (built,) = (launched for launched in driver.launched if launched.symbol == "build_maps")
-    assert built.threads == constant("MAP_THREADS")
-    maps = sum(member.length for member in members("Maps"))
-    assert built.grid == (ceil(maps * 1000 / built.threads), 1, 1)
+    assert built.threads == MAP_THREADS
+    assert built.grid == (ceil(MAPS * 1000 / built.threads), 1, 1)
 
 
 def test_a_problem_of_empty_groups_launches_nothing(driver: Driver) -> None:
@@ -875,8 +875,4 @@ def test_every_kernel_is_given_arguments_of_the_sizes_it_takes(
 
 def test_every_warpgroup_that_multiplies_has_a_flag_of_its_own() -> None:
     consumers = max(kernel.cluster * (kernel.threads // 128 - 1) for kernel in KERNELS)
-    assert consumers <= device_cuda.FLAGS_PER_TILE
-
-
-def test_a_tensor_map_is_as_long_as_the_kernel_takes_it_for() -> None:
-    assert size("TensorMap") == device_cuda.MAP_BYTES
+    assert consumers <= FLAGS_PER_TILE

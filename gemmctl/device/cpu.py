@@ -25,9 +25,9 @@ from gemmctl.data import DataSpec
 from gemmctl.device.base import Facts, Session, Setup, Telemetry
 from gemmctl.dtypes import Bits, DType
 from gemmctl.errors import DeviceFailed
+from gemmctl.kernels.constants import K_TILE
 from gemmctl.plan import Plan
 from gemmctl.tables import Tables
-from gemmctl.tiling import K_TILE
 
 Bytes = npt.NDArray[np.uint8]
 

@@ -23,18 +23,25 @@ from gemmctl import cubins, dtypes, tables
 from gemmctl.data import DataSpec
 from gemmctl.device.base import Facts, Setup, Telemetry
 from gemmctl.errors import DeviceFailed, DeviceHung, DeviceUnusable
+from gemmctl.kernels.constants import (
+    FILL_THREADS,
+    FLAGS_PER_TILE,
+    FLUSH_THREADS,
+    K_TILE,
+    MAP_BYTES,
+    MAP_THREADS,
+    MAPS,
+    WIDTH_STEP,
+    WIDTHS,
+)
 from gemmctl.plan import Plan
 from gemmctl.roofline import H200, Roofline
 from gemmctl.tables import Tables
-from gemmctl.tiling import K_TILE, TILE, Launch, Machine
+from gemmctl.tiling import TILE, Launch, Machine
 
 MIN_DRIVER = 13000  # CUDA 13.0: what cubins of nvcc 13.0 need
 TIME_LIMIT_S = 60.0  # for whatever is queued at one time; far above any honest batch
 FLUSH_BYTES = 256 << 20  # four times the L2, which may hold a line twice, once in each half
-MAP_BYTES = 128  # of a tensor map, which has to lie on a multiple of it
-FLAGS_PER_TILE = 4  # one for each warpgroup that multiplies, in every CTA of a cluster
-MAPS = 2  # of each group: A's and B's
-MAP_THREADS = 96  # support.cu: one thread per map
 REPLAYS = 9  # of a CUDA graph, to see what the host spends on one
 WARM_RUNS = 20  # back to back in one sample of a warm run
 TIMERS = {
@@ -45,13 +52,13 @@ GROUP_ARRAYS = [field.name for field in fields(Tables) if field.name != "tiles"]
 
 
 class _Groups(ctypes.Structure):
-    """tile.cuh: Groups. The arrays of Tables in the same order."""
+    """Groups in records.cuh. The arrays of Tables in the same order."""
 
     _fields_ = [(name, ctypes.c_uint64) for name in GROUP_ARRAYS]
 
 
 class _Params(ctypes.Structure):
-    """gemm.cuh: Params."""
+    """Params in records.cuh."""
 
     _fields_ = [
         ("tiles", ctypes.c_uint64),
@@ -169,8 +176,8 @@ class CudaDevice:
         return found
 
     def support(self, symbol: str) -> Any:
-        """A kernel of the support file."""
-        return self.function(self._manifest.support, symbol)
+        """A kernel around the GEMM."""
+        return self.function(self._manifest.support[symbol], symbol)
 
     def launch(
         self,
@@ -246,7 +253,7 @@ class CudaDevice:
             ctypes.c_uint64(FLUSH_BYTES // 16),
             ctypes.c_uint64(self._flush_buffer + FLUSH_BYTES),
         ]
-        self.launch(self.support("flush"), (2 * self.machine.sm_count, 1), 1024, words)
+        self.launch(self.support("flush"), (2 * self.machine.sm_count, 1), FLUSH_THREADS, words)
 
     def event(self, cleanup: ExitStack) -> Any:
         """A new event, freed by ``cleanup``."""
@@ -463,7 +470,7 @@ class CudaSession:
             device.launch(
                 device.support("fill"),
                 (min(rows, 4096), min(len(fills), 4096)),
-                256,
+                FILL_THREADS,
                 [
                     ctypes.c_uint64(at),
                     ctypes.c_uint32(len(fills)),
@@ -519,11 +526,12 @@ class CudaSession:
         """What the kernel build_maps is told: a template for every box, groups, element sizes."""
         kernel, count = ready.launch.kernel, len(ready.launch.groups)
         boxes = [
-            *((kernel.operand, (K_TILE, width // kernel.cluster)) for width in range(16, 257, 16)),
-            (kernel.operand, (K_TILE, kernel.rows)),
+            *(WIDTH_STEP * (i + 1) // kernel.cluster for i in range(WIDTHS)),  # rows of A
+            kernel.rows,  # of B
         ]
         templates = b"".join(
-            encode_map(dtype, self.base, (64, 64), 256, box).tobytes() for dtype, box in boxes
+            encode_map(kernel.operand, self.base, (64, 64), 256, (K_TILE, rows)).tobytes()
+            for rows in boxes
         )
         return [
             (ctypes.c_uint8 * len(templates)).from_buffer_copy(templates),

@@ -15,7 +15,8 @@ import pytest
 from gemmctl import cubins, data, dtypes, plan, problem, reference, tiling
 from gemmctl.cubins import Kernel
 from gemmctl.data import DataSpec
-from gemmctl.device.cuda import MAP_BYTES, CudaDevice, CudaSession, encode_map
+from gemmctl.device.cuda import CudaDevice, CudaSession, encode_map
+from gemmctl.kernels.constants import K_TILE, MAP_BYTES, MAPS
 from gemmctl.plan import Plan
 from gemmctl.problem import Problem
 from gemmctl.tiling import Choice
@@ -148,7 +149,7 @@ def test_tensor_maps_are_those_of_the_driver(device: CudaDevice, kernel: Kernel)
     with device.open(made, DataSpec("int", 0)) as session:
         (ready,) = session.ready
         count = len(launch.groups)
-        got = device.download(ready.maps, 2 * count * MAP_BYTES).reshape(count, 2, MAP_BYTES)
+        got = device.download(ready.maps, MAPS * count * MAP_BYTES).reshape(count, MAPS, MAP_BYTES)
         for i, group in enumerate(launch.groups.tolist()):
             m, n, k = (int(v[group]) for v in (columns.m, columns.n, columns.k))
             if k == 0:  # nothing is loaded, and the maps of nothing stay unused
@@ -162,7 +163,7 @@ def test_tensor_maps_are_those_of_the_driver(device: CudaDevice, kernel: Kernel)
                     session.base + int(offsets[group]),
                     (k, rows),
                     int(ld[group]) * dtypes.BY_NAME[kernel.operand].size,
-                    (64, box),
+                    (K_TILE, box),
                 )
                 assert np.array_equal(got[i, which], expected), (group, "AB"[which])
 

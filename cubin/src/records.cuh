@@ -1,9 +1,10 @@
-// What the host hands to the kernels: the tile list and the arrays of the groups.
+// What the host hands to the kernels: the tile list, the arrays of the groups, and where they are.
+// Names in capitals that nothing here defines are those of gemmctl/kernels/constants.py.
 #pragma once
 
 #include <cstdint>
 
-// One entry of the tile list (gemmctl/plan.py: TILE): a piece of work for one CTA or cluster. It covers
+// One entry of the tile list (TILE in gemmctl): a piece of work for one CTA or cluster. It covers
 // rows [m0, m0 + width) of D, and as many columns from n0 on as the kernel's tile has.
 //
 // splits = 0: the whole sum over K, and D. An entry of width 0 ends the list.
@@ -31,20 +32,18 @@ struct alignas(16) Tile {
 };
 static_assert(sizeof(Tile) == 64, "two 32-byte sectors, and what a bulk copy can move");
 
-// Rows of D in an entry that sums up parts.
-constexpr uint32_t REDUCED_ROWS = 16;
-
-struct alignas(128) TensorMap {
+struct alignas(MAP_BYTES) TensorMap {
     uint4 words[8];
 };
-static_assert(sizeof(TensorMap) == 128, "the hardware's tensor map has 128 bytes");
+static_assert(sizeof(TensorMap) == MAP_BYTES, "the hardware's tensor map has 128 bytes");
 
 // The tensor maps of one group.
 struct Maps {
     TensorMap a, b;
 };
+static_assert(sizeof(Maps) == MAPS * MAP_BYTES, "the host leaves that much room for them");
 
-// The groups of one launch: arrays with one entry each (gemmctl/tables.py: Tables).
+// The groups of one launch: arrays with one entry each (Tables in gemmctl).
 struct Groups {
     const uint64_t* ptr_a;
     const uint64_t* ptr_b;
@@ -61,8 +60,15 @@ struct Groups {
     const uint32_t* type_c;
 };
 
-// Element types as the tables name them (gemmctl/dtypes.py: DType.code).
-enum : uint32_t { TYPE_BF16 = 0, TYPE_F16 = 1, TYPE_F32 = 2 };
-
-// Elements of K in one pipeline stage: 128 bytes, the span of the swizzle.
-constexpr int K_TILE = 64;
+// The parameters of the GEMM kernel.
+struct Params {
+    const Tile* tiles;      // tile_count records and one of width 0
+    uint32_t tile_count;
+    uint32_t* counter;      // 0 before and after every launch
+    uint32_t* flags;        // of split tiles; 0 before and after every launch
+    const uint8_t* tables;  // where all that the host and build_maps prepared begins
+    uint32_t tables_bytes;
+    float4* workspace;      // slots of partial sums
+    const Maps* maps;
+    Groups groups;
+};

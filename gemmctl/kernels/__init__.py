@@ -1,0 +1,1 @@
+"""What Python and the kernels have in common."""
