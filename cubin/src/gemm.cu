@@ -19,6 +19,23 @@
 #include "schedule.cuh"
 #include "shared.cuh"
 
+// One thread readies all barriers, before anybody uses them.
+template <class C>
+__device__ __forceinline__ void ready_barriers(Shared<C>& shared) {
+    for (int i = 0; i < C::stages; ++i) {
+        ptx::barrier_init(ptx::shared_address(&shared.full[i]), 1);
+        ptx::barrier_init(ptx::shared_address(&shared.empty[i]), C::warps * C::cluster);
+    }
+    for (int i = 0; i < 2; ++i) {
+        ptx::barrier_init(ptx::shared_address(&shared.tile_full[i]), 1);
+        ptx::barrier_init(ptx::shared_address(&shared.tile_empty[i]),
+                          (4 * C::consumers + 1) * C::cluster);
+    }
+    for (int i = 0; i < C::consumers; ++i)
+        ptx::barrier_init(ptx::shared_address(&shared.turn[i]), 4);
+    ptx::fence_barrier_init();
+}
+
 extern "C" __global__ void __launch_bounds__(Config::threads, Config::ctas_per_sm)
     gemm(const __grid_constant__ Params params) {
     using C = Config;
@@ -30,18 +47,7 @@ extern "C" __global__ void __launch_bounds__(Config::threads, Config::ctas_per_s
 
     if (threadIdx.x == 0) {
         if (ptx::shared_address(memory) % 1024 != 0) __trap();  // the swizzle counts from there
-        for (int i = 0; i < C::stages; ++i) {
-            ptx::barrier_init(ptx::shared_address(&shared.full[i]), 1);
-            ptx::barrier_init(ptx::shared_address(&shared.empty[i]), C::warps * C::cluster);
-        }
-        for (int i = 0; i < 2; ++i) {
-            ptx::barrier_init(ptx::shared_address(&shared.tile_full[i]), 1);
-            ptx::barrier_init(ptx::shared_address(&shared.tile_empty[i]),
-                              (4 * C::consumers + 1) * C::cluster);
-        }
-        for (int i = 0; i < C::consumers; ++i)
-            ptx::barrier_init(ptx::shared_address(&shared.turn[i]), 4);
-        ptx::fence_barrier_init();
+        ready_barriers(shared);
     } else if (threadIdx.x / 32 == 1) {
         copy_first_tile<C>(shared, params);
     } else if (threadIdx.x / 64 == 1) {

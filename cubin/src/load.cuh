@@ -20,7 +20,6 @@ __device__ __forceinline__ void load_operands(Shared<C>& shared, const Params& p
     for (uint32_t n = 0;; ++n) {
         const Tile tile = wait_tile(shared, n);
         if (tile.width == 0) break;
-        release_tile(shared, n);
         const Maps& maps = params.maps[tile.group];
         if (tile.group != last_group) {
             ptx::tensor_map_acquire(&maps.a);
@@ -48,6 +47,7 @@ __device__ __forceinline__ void load_operands(Shared<C>& shared, const Params& p
             column += step;
             stage.advance(C::stages);
         }
+        release_tile(shared, n);  // behind the loads: its fence takes time, and the others need longer
     }
     // Leave when nobody will signal this CTA any more: all stages have been given back.
     for (int i = 0; i < C::stages; ++i) {

@@ -5,24 +5,43 @@
 #include "ptx/bulk.cuh"
 #include "ptx/cluster.cuh"
 #include "ptx/memory.cuh"
+#include "ptx/proxies.cuh"
 #include "records.cuh"
 #include "shared.cuh"
 
 // Tile number `n` of this CTA, once it is there.
 template <class C>
 __device__ __forceinline__ const Tile& wait_tile(Shared<C>& shared, uint32_t n) {
-    ptx::barrier_wait(ptx::shared_address(&shared.tile_full[n % 2]), n / 2 % 2);
+    ptx::barrier_wait_relaxed(ptx::shared_address(&shared.tile_full[n % 2]), n / 2 % 2);
+    ptx::acquire_shared();
     return shared.tiles[n % 2];
 }
 
-// Tell the thread that hands out tiles that this one is done with tile number `n`.
+// Tell the thread that hands out tiles that this one, and those it has met, are done with tile number
+// `n`.
+//
+// They have read the record through the generic proxy, and a copy, in a cluster one that another CTA
+// issues, will overwrite it through the async proxy. Causality orders accesses through different
+// proxies only along a path with a proxy fence (PTX ISA 9.0, "Proxies" and "Causality Order"). Here it
+// goes from the readers' release through this arrival and wait_released to the acquire there, as in
+// the ISA's example of clusterlaunchcontrol.try_cancel. One fence for a warp is enough: __syncwarp puts
+// the reads of its other lanes before it. The first record, which copy_first_tile stores through the
+// generic proxy, is overwritten behind the same path.
 template <class C>
 __device__ __forceinline__ void release_tile(Shared<C>& shared, uint32_t n) {
     const uint32_t barrier = ptx::shared_address(&shared.tile_empty[n % 2]);
+    ptx::release_to_copies();
     if constexpr (C::cluster == 1)
         ptx::barrier_arrive(barrier);
     else
-        ptx::barrier_arrive_remote(ptx::map_to_rank(barrier, 0));
+        ptx::barrier_arrive_remote_relaxed(ptx::map_to_rank(barrier, 0));
+}
+
+// Wait until all are done with the record that lies where that of tile number `n` is to go.
+template <class C>
+__device__ __forceinline__ void wait_released(Shared<C>& shared, uint32_t n) {
+    ptx::barrier_wait_relaxed(ptx::shared_address(&shared.tile_empty[n % 2]), (n / 2 + 1) % 2);
+    ptx::acquire_for_copies();
 }
 
 // A cluster's first tile is its own number. A warp asks for it while another readies the barriers.
@@ -36,7 +55,8 @@ __device__ __forceinline__ void copy_first_tile(Shared<C>& shared, const Params&
 
 // One thread of every cluster draws the further tiles from a counter and has their records copied to all
 // CTAs of the cluster. A launch of T tiles on G clusters draws T - G of them and each cluster one number
-// past the end: T draws, after which atomicInc has wrapped to 0 for the next launch.
+// past the end: T draws, after which atomicInc has wrapped to 0 for the next launch. That holds for every
+// G from 1 to T: how many clusters there are is the host's choice.
 //
 // A tile is drawn when everybody is done with the last but one: one that is taken too early is one that
 // nobody else can take. A third record made 249 tiles on 132 SMs a quarter slower.
@@ -44,8 +64,7 @@ template <class C>
 __device__ __forceinline__ void hand_out_tiles(Shared<C>& shared, const Params& params) {
     uint32_t index, n = 0;
     do {
-        ++n;
-        ptx::barrier_wait(ptx::shared_address(&shared.tile_empty[n % 2]), (n / 2 + 1) % 2);
+        wait_released(shared, ++n);
         const uint32_t drawn = atomicInc(params.counter, params.tile_count - 1);
         index = min(ptx::cluster_count() + drawn, params.tile_count);
         const void* record = params.tiles + index;
@@ -61,6 +80,5 @@ __device__ __forceinline__ void hand_out_tiles(Shared<C>& shared, const Params& 
         }
     } while (index < params.tile_count);
     // Leave when nobody will signal this CTA any more: all are done with the last tile.
-    ++n;
-    ptx::barrier_wait(ptx::shared_address(&shared.tile_empty[n % 2]), (n / 2 + 1) % 2);
+    wait_released(shared, ++n);
 }

@@ -1,7 +1,10 @@
 // Barriers in shared memory (mbarriers) and the barriers of a CTA.
 //
-// The default semantics and scope are used throughout. With .cluster scope spelled out, a wait or an
-// arrival turns into a fence of the whole GPU (1.5 times the run time of a large problem).
+// What is not called relaxed has the default semantics and scope: release or acquire, within the CTA.
+// Where two CTAs share a stage of the ring that scope is too narrow by the letter (PTX ISA 9.0, "Morally
+// Strong Operations"). But all it would order there are wgmma's reads, which are over when a warp
+// arrives, and copies that are not issued before; and release at .cluster scope turns into a fence of the
+// whole GPU (1.5 times the run time of a large problem).
 #pragma once
 
 #include <cstdint>
@@ -30,6 +33,21 @@ __device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity) 
         : "memory");
 }
 
+// The same at the cluster's scope, and ordering nothing: fences beside it do (proxies.cuh).
+__device__ __forceinline__ void barrier_wait_relaxed(uint32_t barrier, uint32_t parity) {
+    asm volatile(
+        "{\n"
+        ".reg .pred done;\n"
+        "WAIT:\n"
+        "mbarrier.try_wait.parity.relaxed.cluster.shared::cta.b64 done, [%0], %1;\n"
+        "@done bra.uni DONE;\n"
+        "bra.uni WAIT;\n"
+        "DONE:\n"
+        "}" ::"r"(barrier),
+        "r"(parity)
+        : "memory");
+}
+
 __device__ __forceinline__ void barrier_arrive(uint32_t barrier) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
@@ -37,6 +55,11 @@ __device__ __forceinline__ void barrier_arrive(uint32_t barrier) {
 // `barrier` is an address from map_to_rank.
 __device__ __forceinline__ void barrier_arrive_remote(uint32_t barrier) {
     asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
+__device__ __forceinline__ void barrier_arrive_remote_relaxed(uint32_t barrier) {
+    asm volatile("mbarrier.arrive.relaxed.cluster.shared::cluster.b64 _, [%0];" ::"r"(barrier)
+                 : "memory");
 }
 
 __device__ __forceinline__ void barrier_expect(uint32_t barrier, uint32_t bytes) {
