@@ -8,6 +8,6 @@
 // one line for each thread goes. Otherwise every first use of a record, a map or a group would wait for
 // memory, one after the other.
 __device__ __forceinline__ void fetch_tables(const Params& params) {
-    const uint32_t at = (blockIdx.x * 64 + threadIdx.x % 64) * 128;
+    const uint64_t at = (blockIdx.x * uint64_t{64} + threadIdx.x % 64) * 128;
     if (at < params.tables_bytes) ptx::prefetch(params.tables + at);
 }

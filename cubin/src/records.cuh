@@ -67,7 +67,7 @@ struct Params {
     uint32_t* counter;      // 0 before and after every launch
     uint32_t* flags;        // of split tiles; 0 before and after every launch
     const uint8_t* tables;  // where all that the host and build_maps prepared begins
-    uint32_t tables_bytes;
+    uint64_t tables_bytes;
     float4* workspace;      // slots of partial sums
     const Maps* maps;
     Groups groups;

@@ -1,4 +1,8 @@
 // Split sums: their parts on the way through the workspace.
+//
+// Who adds up parts waits for the CTAs that compute them, while every cluster has a first tile from the
+// start. So all clusters of a launch with split sums have to run at one time: the host launches it
+// cooperatively, with no more clusters than fit.
 #pragma once
 
 #include "ptx/barriers.cuh"
@@ -18,17 +22,20 @@ __device__ __forceinline__ uint32_t part_of(uint32_t consumer, int block) {
 template <class C>
 __device__ __forceinline__ float4* slot_of(const Params& params, uint32_t slot, uint32_t part) {
     constexpr uint32_t words = C::max_width / 8 * 128;
-    return params.workspace + (slot * C::cluster * C::consumers + part) * words + threadIdx.x % 128;
+    constexpr uint32_t parts = C::cluster * C::consumers;
+    return params.workspace + (uint64_t{slot} * parts + part) * words + threadIdx.x % 128;
 }
 
 // The flag of a part of a split tile. It counts the splits and then those who have seen them all, and
 // is 0 again after the last.
 template <class C>
 __device__ __forceinline__ uint32_t* flag_of(const Params& params, const Tile& tile, uint32_t part) {
-    return params.flags + tile.flag * C::cluster * C::consumers + part;
+    return params.flags + uint64_t{tile.flag} * FLAGS_PER_TILE + part;
 }
 
-// Puts one split of a part's sum into its slot and counts it.
+// Puts one split of a part's sum into its slot and counts it. The barrier orders everybody's stores before
+// one thread's release, and a release is cumulative: whoever acquires the count may read them all (PTX ISA
+// 9.0, "Causality Order"). A fence in every thread would stop every warp until its stores have arrived.
 template <class C, int count>
 __device__ __forceinline__ void store_split(const float (&sums)[count], const Params& params,
                                             const Tile& tile, uint32_t part, uint32_t consumer) {
@@ -37,10 +44,9 @@ __device__ __forceinline__ void store_split(const float (&sums)[count], const Pa
     for (int i = 0; i < count / 4; ++i)
         __stcg(to + i * 128,
                make_float4(sums[4 * i], sums[4 * i + 1], sums[4 * i + 2], sums[4 * i + 3]));
-    __threadfence();
     ptx::warpgroup_sync(consumer);
     if (threadIdx.x % 128 == 0)
-        atomicInc(flag_of<C>(params, tile, part), tile.splits + tile.readers - 1);
+        ptx::increment_release(flag_of<C>(params, tile, part), tile.splits + tile.readers - 1);
 }
 
 // Adds up the splits of some rows of a part, always in the same order: the result does not depend on
@@ -51,13 +57,14 @@ __device__ __forceinline__ void add_splits(float (&sums)[count], const Params& p
     if (tile.splits > 0) {
         if (threadIdx.x % 128 == 0) {
             uint32_t* flag = flag_of<C>(params, tile, part);
-            while (ptx::load_acquire(flag) < tile.splits) __nanosleep(20);
+            while (ptx::load_relaxed(flag) < tile.splits) __nanosleep(20);
+            ptx::acquire_gpu();  // once: it empties the L1
             atomicInc(flag, tile.splits + tile.readers - 1);
         }
         ptx::warpgroup_sync(consumer);
     }
     const float4* from = slot_of<C>(params, tile.slot, part) + tile.row / 8 * 128;
-    constexpr uint32_t stride = C::max_width / 8 * 128 * C::consumers * C::cluster;
+    constexpr uint64_t stride = C::max_width / 8 * 128 * C::consumers * C::cluster;
 #pragma unroll
     for (float& sum : sums) sum = 0;
 #pragma unroll 8

@@ -22,11 +22,21 @@ __device__ __forceinline__ void store_shared(uint32_t to, float value) {
     asm volatile("st.shared.f32 [%0], %1;" ::"r"(to), "f"(value) : "memory");
 }
 
-// What other CTAs wrote before they released `address` can be read afterwards.
-__device__ __forceinline__ uint32_t load_acquire(const uint32_t* address) {
+// One more, and 0 after `last`; what this thread did before, or others before they met it, comes before.
+__device__ __forceinline__ void increment_release(uint32_t* address, uint32_t last) {
+    asm volatile("red.release.gpu.global.inc.u32 [%0], %1;" ::"l"(address), "r"(last) : "memory");
+}
+
+// What other CTAs are changing; it orders nothing.
+__device__ __forceinline__ uint32_t load_relaxed(const uint32_t* address) {
     uint32_t value;
-    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(address) : "memory");
+    asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(address) : "memory");
     return value;
+}
+
+// What other CTAs did before they released what this thread has loaded comes before what follows.
+__device__ __forceinline__ void acquire_gpu() {
+    asm volatile("fence.acquire.gpu;" ::: "memory");
 }
 
 // Global memory at `address` if `wanted`, else 0.
