@@ -57,6 +57,7 @@ class Launched:
     threads: int
     shared_bytes: int
     cluster: int
+    cooperative: bool
     stream: int
     params: Any  # of the GEMM kernel; of fill: the records, and whether to make integers
 
@@ -74,6 +75,8 @@ class Driver:
         self.queued: list[tuple[str, int]] = []  # what is to happen on which stream, in order
         self.loaded: list[bytes] = []
         self.shared_limit: dict[str, int] = {}  # of a kernel
+        self.sms = 132  # that this process may use
+        self.asked = 0  # how often, what fits
         self.encoded: list[tuple[int, tuple[int, int]]] = []  # type and box of every tensor map
         self.encoding = 0  # what the encoder answers
         self._memory: dict[int, Any] = {}
@@ -127,7 +130,7 @@ class Driver:
         known = {
             "COMPUTE_CAPABILITY_MAJOR": major,
             "COMPUTE_CAPABILITY_MINOR": minor,
-            "MULTIPROCESSOR_COUNT": 132,
+            "MULTIPROCESSOR_COUNT": self.sms,
             "CLOCK_RATE": 1_980_000,  # kHz
             "MEMORY_CLOCK_RATE": 2_619_000,
             "GLOBAL_MEMORY_BUS_WIDTH": 5120,
@@ -205,6 +208,21 @@ class Driver:
         self.shared_limit[symbol] = value
         return ()
 
+    def _cuOccupancyMaxActiveBlocksPerMultiprocessor(
+        self, symbol: str, threads: int, nbytes: int
+    ) -> tuple[int]:
+        assert self.shared_limit[symbol] >= nbytes
+        self.asked += 1
+        return (min(2048 // threads, (228 << 10) // (nbytes + 1024)),)
+
+    def _cuOccupancyMaxActiveClusters(self, symbol: str, config: Any) -> tuple[int]:
+        per_sm, *_ = self._cuOccupancyMaxActiveBlocksPerMultiprocessor(
+            symbol, config.blockDimX, config.sharedMemBytes
+        )
+        cluster = attributes(config)["CLUSTER_DIMENSION"].clusterDim.x
+        assert config.gridDimX % cluster == 0
+        return (self.sms * per_sm // cluster,)
+
     def _cuEventRecord(self, _: int, stream: int) -> tuple[()]:
         self.queued.append(("record", int(stream)))
         return ()
@@ -219,10 +237,11 @@ class Driver:
 
     def _cuLaunchKernelEx(self, config: Any, symbol: str, pointers: int, _: int) -> tuple[()]:
         params: Any = None
+        told = attributes(config)
         if symbol == "gemm":
-            (told,) = at(pointers, np.uint64, 1).tolist()
+            (where,) = at(pointers, np.uint64, 1).tolist()
             params = device_cuda._Params.from_buffer_copy(
-                ctypes.string_at(told, ctypes.sizeof(device_cuda._Params))
+                ctypes.string_at(where, ctypes.sizeof(device_cuda._Params))
             )
         elif symbol == "fill":
             records, count, integers = at(pointers, np.uint64, 3).tolist()
@@ -235,12 +254,19 @@ class Driver:
                 (config.gridDimX, config.gridDimY, config.gridDimZ),
                 config.blockDimX * config.blockDimY * config.blockDimZ,
                 config.sharedMemBytes,
-                config.attrs[0].value.clusterDim.x if config.numAttrs else 1,
+                told["CLUSTER_DIMENSION"].clusterDim.x if "CLUSTER_DIMENSION" in told else 1,
+                "COOPERATIVE" in told and told["COOPERATIVE"].cooperative == 1,
                 int(config.hStream),
                 params,
             )
         )
         return ()
+
+
+def attributes(config: Any) -> dict[str, Any]:
+    """The attributes of a launch by their names."""
+    assert len(config.attrs) == config.numAttrs
+    return {a.id.name.removeprefix("CU_LAUNCH_ATTRIBUTE_"): a.value for a in config.attrs}
 
 
 @pytest.fixture
@@ -708,6 +734,43 @@ def test_a_launch_is_as_many_clusters_as_the_plan_says(n: int, driver: Driver) -
     made = plan_of(f"m: 256, n: {n}, k: 64", kernel="128x256-c2")
     _, launched = launched_for(driver, made)
     assert launched.grid == (2 * made.launches[0].clusters, 1, 1)
+
+
+@pytest.mark.parametrize(("name", "room"), [("128x256-c2", 33), ("128x256", 66), ("64x128", 132)])
+def test_no_more_clusters_are_started_than_the_driver_has_room_for(
+    name: str, room: int, driver: Driver
+) -> None:
+    driver.sms = 66  # half of them: a share that MPS gives a process
+    made = plan_of("m: 256, n: 256000, k: 64", kernel=name)
+    kernel, launched = launched_for(driver, made)
+    assert made.launches[0].clusters > room
+    assert launched.grid == (room * kernel.cluster, 1, 1)
+
+
+def test_a_kernel_that_has_no_room_at_all_is_named(driver: Driver) -> None:
+    driver.sms = 1
+    refused = pytest.raises(DeviceUnusable, match=r"no room for kernel 128x256-c2; .*--kernel")
+    with refused, CudaDevice().open(plan_of("m: 8, n: 8, k: 8", kernel="128x256-c2"), SPEC):
+        pass
+
+
+def test_the_driver_is_asked_once_how_much_of_a_kernel_fits(driver: Driver) -> None:
+    device, made = CudaDevice(), plan_of("m: 8, n: 8, k: 8", "m: 8, n: 8, k: 8", launch="serial")
+    for _ in range(2):
+        with device.open(made, SPEC):
+            pass
+    assert driver.asked == 1
+
+
+def test_a_launch_whose_ctas_wait_for_each_other_is_cooperative(driver: Driver) -> None:
+    made = plan_of("m: 64, n: 64, k: 16384", "m: 64, n: 64, k: 64, d: f32")
+    with CudaDevice().open(made, SPEC) as session:
+        session.run()
+        session.time(1, cold=False)
+    split = [launch.slots > 0 for launch in made.launches]
+    assert sorted(split) == [False, True]
+    runs = 1 + device_cuda.WARM_RUNS
+    assert [launched.cooperative for launched in gemms(driver)] == split * runs
 
 
 @pytest.mark.parametrize("name", ["128x256-c2", "128x256", "64x128"])

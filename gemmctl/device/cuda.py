@@ -20,6 +20,7 @@ from cuda.bindings import driver
 from cuda.pathfinder import DynamicLibNotFoundError, load_nvidia_dynamic_lib
 
 from gemmctl import cubins, dtypes, tables
+from gemmctl.cubins import Kernel
 from gemmctl.data import DataSpec
 from gemmctl.device.base import Facts, Setup, Telemetry
 from gemmctl.errors import DeviceFailed, DeviceHung, DeviceUnusable
@@ -66,7 +67,7 @@ class _Params(ctypes.Structure):
         ("counter", ctypes.c_uint64),
         ("flags", ctypes.c_uint64),
         ("tables", ctypes.c_uint64),
-        ("tables_bytes", ctypes.c_uint32),
+        ("tables_bytes", ctypes.c_uint64),
         ("workspace", ctypes.c_uint64),
         ("maps", ctypes.c_uint64),
         ("groups", _Groups),
@@ -102,6 +103,7 @@ class CudaDevice:
         _call(driver.cuCtxSetCurrent, self._context)
         self._stream = _call(driver.cuStreamCreate, 1)  # 1: does not wait for the default stream
         self._modules: dict[str, Any] = {}
+        self._room: dict[str, int] = {}  # of a kernel's file
         self._flush_buffer = 0
         self._nvml = _Nvml(_call(driver.cuDeviceGetPCIBusId, 32, self._device))
         self.machine = Machine(sm_count=self._attribute("MULTIPROCESSOR_COUNT"))
@@ -188,22 +190,38 @@ class CudaDevice:
         *,
         shared_bytes: int = 0,
         cluster: int = 1,
+        cooperative: bool = False,
         stream: int | None = None,
     ) -> None:
-        """Queue a kernel, on the device's stream or another; ``arguments`` are ctypes objects."""
-        config = driver.CUlaunchConfig()
-        config.gridDimX, config.gridDimY, config.gridDimZ = *grid, 1
-        config.blockDimX, config.blockDimY, config.blockDimZ = threads, 1, 1
-        config.sharedMemBytes = shared_bytes
+        """Queue a kernel, on the device's stream or another; ``arguments`` are ctypes objects.
+
+        A ``cooperative`` one runs all its CTAs at one time, or not at all.
+        """
+        config = _launch_config(grid, threads, shared_bytes, cluster, cooperative)
         config.hStream = self._stream if stream is None else stream
-        if cluster > 1:
-            attribute = driver.CUlaunchAttribute()
-            attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
-            attribute.value.clusterDim.x = cluster
-            attribute.value.clusterDim.y = attribute.value.clusterDim.z = 1
-            config.attrs, config.numAttrs = [attribute], 1
         pointers = (ctypes.c_void_p * len(arguments))(*(ctypes.addressof(a) for a in arguments))
         _call(driver.cuLaunchKernelEx, config, function, ctypes.addressof(pointers), 0)
+
+    def room(self, function: Any, kernel: Kernel) -> int:
+        """Clusters (or single CTAs) of a kernel that run at one time, as the driver counts them.
+
+        Raises DeviceUnusable if there is room for none.
+        """
+        if kernel.file not in self._room:
+            threads, nbytes = kernel.threads, kernel.shared_bytes
+            if kernel.cluster > 1:
+                config = _launch_config((kernel.cluster, 1), threads, nbytes, kernel.cluster)
+                count = _call(driver.cuOccupancyMaxActiveClusters, function, config)
+            else:
+                per_sm = driver.cuOccupancyMaxActiveBlocksPerMultiprocessor
+                count = _call(per_sm, function, threads, nbytes) * self.machine.sm_count
+            self._room[kernel.file] = int(count)
+        if not self._room[kernel.file]:
+            raise DeviceUnusable(
+                f"this GPU, or the share of it that this process has, has no room for kernel "
+                f"{kernel.name}; choose another with --kernel"
+            )
+        return self._room[kernel.file]
 
     def allocate(self, nbytes: int, cleanup: ExitStack) -> int:
         """Device memory, freed by ``cleanup``.
@@ -343,6 +361,7 @@ class _Ready:
 
     launch: Launch
     function: Any
+    clusters: int  # to start: what the plan wants, or what fits
     params: _Params
     maps: int  # address of the tensor maps, MAPS for each group
 
@@ -449,11 +468,12 @@ class CudaSession:
         kernel = ready.launch.kernel
         self.device.launch(
             ready.function,
-            (ready.launch.clusters * kernel.cluster, 1),
+            (ready.clusters * kernel.cluster, 1),
             kernel.threads,
             [ready.params],
             shared_bytes=kernel.shared_bytes,
             cluster=kernel.cluster,
+            cooperative=ready.launch.slots > 0,  # some CTAs wait for what others compute
             stream=stream,
         )
 
@@ -518,7 +538,8 @@ class CudaSession:
                 maps=maps,
                 groups=arrays,
             )
-            ready.append(_Ready(launch, function, params, maps))
+            clusters = min(launch.clusters, device.room(function, launch.kernel))
+            ready.append(_Ready(launch, function, clusters, params, maps))
             maps += MAPS * MAP_BYTES * count
         return ready
 
@@ -621,6 +642,33 @@ _THROTTLE = {
     0x40: "hardware thermal",
     0x80: "power brake",
 }
+
+
+def _launch_config(
+    grid: tuple[int, int],
+    threads: int,
+    shared_bytes: int,
+    cluster: int,
+    cooperative: bool = False,
+) -> Any:
+    config = driver.CUlaunchConfig()
+    config.gridDimX, config.gridDimY, config.gridDimZ = *grid, 1
+    config.blockDimX, config.blockDimY, config.blockDimZ = threads, 1, 1
+    config.sharedMemBytes = shared_bytes
+    attributes = []
+    if cluster > 1:
+        attribute = driver.CUlaunchAttribute()
+        attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+        attribute.value.clusterDim.x = cluster
+        attribute.value.clusterDim.y = attribute.value.clusterDim.z = 1
+        attributes.append(attribute)
+    if cooperative:
+        attribute = driver.CUlaunchAttribute()
+        attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_COOPERATIVE
+        attribute.value.cooperative = 1
+        attributes.append(attribute)
+    config.attrs, config.numAttrs = attributes, len(attributes)
+    return config
 
 
 def _repeat(queue: Callable[[], None]) -> None:
