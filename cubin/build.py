@@ -34,12 +34,10 @@ FLAGS = [
 ]  # fmt: skip
 
 # What the kernels share with their host, read without gemmctl being installed.
-SHARED_FILE = HERE.parent / "gemmctl" / "kernels" / "constants.py"
-SHARED: dict[str, int] = {
-    name: value for name, value in runpy.run_path(str(SHARED_FILE)).items() if name.isupper()
-}
+STATED = runpy.run_path(str(HERE.parent / "gemmctl" / "kernels" / "constants.py"))
+CONSTANTS: dict[str, int] = {name: value for name, value in STATED.items() if name.isupper()}
 
-K_TILE_BYTES = 2 * SHARED["K_TILE"]  # operands have two bytes
+K_TILE_BYTES = 2 * CONSTANTS["K_TILE"]  # operands have two bytes
 CONTROL_BYTES = 1024  # for records and barriers: what they take, up to the ring's alignment
 SM_SHARED_BYTES = 228 * 1024  # CUDA C++ Programming Guide, compute capability 9.0
 CTA_RESERVED_BYTES = 1024  # of these, taken by the system for each CTA
@@ -49,7 +47,12 @@ OUTPUTS = {"bf16": "OutBf16", "f16": "OutF16", "f32": "OutF32"}
 LAYOUTS = {"a": "row", "b": "col", "d": "row"}
 
 # The kernels around the GEMM, and their sources in src/support/.
-SUPPORT = {"build_maps": "build_maps.cu", "fill": "fill.cu", "flush": "flush.cu"}
+SUPPORT = {
+    "build_maps": "build_maps.cu",
+    "fill": "fill.cu",
+    "flush": "flush.cu",
+    "hash_rows": "hash.cu",
+}
 
 
 @dataclass(frozen=True)
@@ -167,8 +170,8 @@ def compile_cubin(nvcc: list[str], source: str, defines: dict[str, str], to: Pat
     Exits with the compiler's words on any error, spill, stack frame or serialised wgmma.
     """
     # In hexadecimal, so that what does not fit an int is unsigned.
-    shared = {name: f"{value:#x}" for name, value in SHARED.items()}
-    defined = [f"-D{key}={value}" for key, value in {**shared, **defines}.items()]
+    constants = {name: f"{value:#x}" for name, value in CONSTANTS.items()}
+    defined = [f"-D{name}={value}" for name, value in {**constants, **defines}.items()]
     command = [*nvcc, *FLAGS, *defined, source, "-o", str(to)]
     done = subprocess.run(command, cwd=HERE / "src", capture_output=True, text=True)
     said = done.stdout + done.stderr
@@ -178,8 +181,13 @@ def compile_cubin(nvcc: list[str], source: str, defines: dict[str, str], to: Pat
     return int(re.search(r"Used (\d+) registers", said)[1])
 
 
-def build_gemm(nvcc: list[str], variant: Variant, operand: str, output: str, to: Path) -> dict:
-    """Compile a variant for a pair of types into a folder; returns its entry in the manifest."""
+def build_gemm(
+    nvcc: list[str], variant: Variant, operand: str, output: str, to: Path
+) -> dict[str, object]:
+    """Compile a variant for a pair of types into a folder; returns its entry in the manifest.
+
+    Exits if its warpgroups would claim more registers than the launch has.
+    """
     layouts = "".join(layout[0] for layout in LAYOUTS.values())
     file = f"gemm_{operand}_{output}_{layouts}_{variant.name}.cubin"
     types = {"OPERAND": OPERANDS[operand], "OUTPUT": OUTPUTS[output]}
@@ -225,12 +233,12 @@ def build(to: Path) -> dict[str, object]:
         kernels = [job.result() for job in gemms]
         for job in support:
             job.result()
-    sources = sorted(path for path in (HERE / "src").rglob("*.cu*"))
+    sources = sorted((HERE / "src").rglob("*.cu*"))
     return {
         "format": 2,
         "compiler": f"nvcc {RELEASE}",
         "flags": FLAGS,
-        "constants": SHARED,
+        "constants": CONSTANTS,
         "sources": {path.relative_to(HERE / "src").as_posix(): sha256(path) for path in sources},
         "files": {path.name: {"sha256": sha256(path)} for path in sorted(to.glob("*.cubin"))},
         "support": {kernel: f"{kernel}.cubin" for kernel in SUPPORT},

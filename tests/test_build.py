@@ -358,7 +358,7 @@ def test_every_shared_constant_is_used_by_the_kernels_and_defined_by_none() -> N
 
 
 def test_the_build_reads_the_constants_that_gemmctl_has() -> None:
-    assert build.SHARED == cubins.CONSTANTS == SHIPPED["constants"]
+    assert build.CONSTANTS == cubins.CONSTANTS == SHIPPED["constants"]
 
 
 @pytest.mark.usefixtures("dry")

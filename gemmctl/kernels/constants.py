@@ -33,3 +33,9 @@ NORMAL_UNIT = 256  # of that sum in 1
 
 # The L2 flush
 FLUSH_THREADS = 1024  # in a CTA that reads the L2 full
+
+# Hashes of rows (cubin/src/support/hash.cu has the formula)
+HASH_THREADS = 256  # in a CTA, of which every warp takes a row
+HASH_PLACE = 0x9E3779B97F4A7C15  # 2^64 over the golden ratio: spreads places
+HASH_FIRST = 0xFF51AFD7ED558CCD  # the factors of MurmurHash3's finaliser for 64 bits
+HASH_SECOND = 0xC4CEB9FE1A85EC53

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import ctypes
 import io
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from gemmctl import cubins, data, dtypes, plan, problem, reference, tiling
 from gemmctl.cubins import Kernel
 from gemmctl.data import DataSpec
 from gemmctl.device.cuda import CudaDevice, CudaSession, encode_map
+from gemmctl.kernels import constants
 from gemmctl.kernels.constants import K_TILE, MAP_BYTES, MAPS
 from gemmctl.plan import Plan
 from gemmctl.problem import Problem
@@ -184,6 +187,65 @@ def test_the_gpu_generates_the_bits_that_numpy_does(
     rows = memory.view(element.storage).reshape(37, 1003)
     assert np.array_equal(rows[:, :1001], data.block(spec, key, 37, 1001, element))
     assert (rows[:, 1001:].view(np.uint8) == 0xFF).all()
+
+
+@pytest.mark.parametrize("clusters", [1, 2, 5])
+@pytest.mark.parametrize("k", [712, 8192])
+def test_any_number_of_clusters_is_enough(
+    device: CudaDevice, kernel: Kernel, k: int, clusters: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(CudaDevice, "room", lambda *_: clusters)
+    group = f"{{a: {kernel.operand}, d: {kernel.output}, m: 300, n: 200, k: {k}, count: 3}}"
+    made = planned(f"gemmctl: 1\nproblems:\n  - {{name: x, groups: [{group}]}}\n", kernel)
+    assert made.launches[0].clusters > clusters
+    spec = DataSpec("int", 17)
+    with ran(device, made, spec) as session:
+        assert wrong(made, session, spec) == []
+        session.poison()
+        session.run()  # with the counter and the flags that the first run left
+        assert wrong(made, session, spec) == []
+
+
+HASHED = np.dtype(
+    [("ptr", "u8"), ("pitch_bytes", "u8"), ("row_bytes", "u8"), ("rows", "u4"), ("group", "u4")]
+)
+
+
+def hash_of(rows: npt.NDArray[np.uint8]) -> int:
+    """What cubin/src/support/hash.cu adds up."""
+    words = np.pad(rows, ((0, 0), (0, -rows.shape[1] % 8))).view(np.uint64)
+    row, i = np.indices(words.shape, np.uint64)
+    h = words ^ ((row << np.uint64(32)) + i) * np.uint64(constants.HASH_PLACE)
+    for factor in (constants.HASH_FIRST, constants.HASH_SECOND):
+        h = (h ^ (h >> np.uint64(33))) * np.uint64(factor)
+    return int((h ^ (h >> np.uint64(33))).sum())
+
+
+def test_the_gpu_hashes_rows_as_numpy_does(device: CudaDevice) -> None:
+    shapes = [  # offset of the first row, pitch and length in bytes, rows
+        (0, 4096, 4096, 100), (4096 * 100, 4112, 4098, 33), (600_002, 130, 130, 70),
+        (700_000, 1026, 1024, 9), (800_000, 1024, 1022, 9), (900_000, 16, 2, 5000),
+    ]  # fmt: skip
+    memory = np.random.default_rng(1).integers(0, 256, 1 << 20, np.uint8)
+    with ExitStack() as cleanup:
+        at = device.allocate(memory.nbytes, cleanup)
+        records = np.array(
+            [(at + begin, *rest, i) for i, (begin, *rest) in enumerate(shapes)], HASHED
+        )
+        told = device.allocate(records.nbytes, cleanup)
+        out = device.allocate(8 * len(shapes), cleanup)
+        device.upload(at, memory)
+        device.upload(told, records)
+        device.fill_bytes(out, 8 * len(shapes), 0)
+        device.launch(
+            device.support("hash_rows"),
+            (7, 2),
+            constants.HASH_THREADS,
+            [ctypes.c_uint64(told), ctypes.c_uint32(len(shapes)), ctypes.c_uint64(out)],
+        )
+        found = device.download(out, 8 * len(shapes)).view(np.uint64)
+    for (begin, pitch, length, rows), got in zip(shapes, found.tolist(), strict=True):
+        assert got == hash_of(np.ndarray((rows, length), np.uint8, memory, begin, (pitch, 1)))
 
 
 def test_ten_thousand_groups_are_right_and_set_up_in_time(device: CudaDevice) -> None:
