@@ -12,6 +12,7 @@ import pytest
 from gemmctl.device import blas, cpu, open_device
 from gemmctl.device.cpu import CpuDevice
 from gemmctl.errors import DeviceFailed, DeviceUnusable, UsageError
+from gemmctl.kernels.constants import RECIPE_NORMAL
 from gemmctl.operands import data, dtypes
 from gemmctl.operands.data import DataSpec, Operand
 from gemmctl.planning.arena import FENCE
@@ -126,7 +127,7 @@ def test_operands_are_what_the_seed_says():
             bits = operand(plan, session, 1, name)
             key = int(data.keys(77, which, np.array([1]))[0])
             dtype = dtypes.BY_NAME["f32" if name == "c" else "f16"]
-            made = Operand(data.NORMAL, key, 1, bits.shape[1], dtype)
+            made = Operand(RECIPE_NORMAL, key, 1, bits.shape[1], dtype)
             assert np.array_equal(bits, made.bits(*bits.shape)), name
 
 

@@ -9,12 +9,27 @@ import numpy as np
 import pytest
 
 from gemmctl.errors import UsageError
+from gemmctl.kernels.constants import (
+    CLASS_LONE_LARGEST,
+    CLASS_LONE_SUBNORMAL,
+    CLASS_ONE_INFINITY,
+    CLASS_ONE_LARGEST,
+    CLASS_ONE_NAN,
+    CLASS_SUBNORMALS,
+    CLASS_TWO_INFINITIES,
+    CLASS_ZEROS,
+    RECIPE_INT,
+    RECIPE_NORMAL,
+    RECIPE_SPECIAL_ROWS,
+    RECIPE_SPECIAL_SPOTS,
+    SPECIAL_CLASSES,
+)
 from gemmctl.operands import data, dtypes
 from gemmctl.operands.data import DataSpec, Operand
 
 MASK = 0xFFFFFFFF
 TYPES = list(dtypes.BY_NAME.values())
-RECIPES = (data.NORMAL, data.INT, data.SPECIAL_ROWS, data.SPECIAL_SPOTS)
+RECIPES = (RECIPE_NORMAL, RECIPE_INT, RECIPE_SPECIAL_ROWS, RECIPE_SPECIAL_SPOTS)
 every_type = pytest.mark.parametrize("dtype", TYPES, ids=lambda dtype: dtype.name)
 every_recipe = pytest.mark.parametrize("recipe", RECIPES)
 
@@ -39,7 +54,7 @@ def hash_of(key: int, row: int, col: int) -> int:
     return mix(mix(key ^ row) ^ (col * 0x9E3779B1 & MASK))
 
 
-def made(recipe: int = data.NORMAL, dtype=dtypes.BF16, length=100, limit=100, key=0xDEADBEEF):
+def made(recipe: int = RECIPE_NORMAL, dtype=dtypes.BF16, length=100, limit=100, key=0xDEADBEEF):
     return Operand(recipe, key, limit, length, dtype)
 
 
@@ -50,27 +65,27 @@ def special_bits(operand: Operand, row: int, col: int) -> int | None:
     sign = (h >> 15 & 1) * top
     subnormal = sign | h >> 5 & (1 << d.mantissa_bits) - 1 | 1
     kind = mix(row_key ^ 0x5851F42D) & 31
-    if kind >= data.SPECIAL_CLASSES:
+    if kind >= SPECIAL_CLASSES:
         return None
-    if operand.recipe == data.SPECIAL_SPOTS:
+    if operand.recipe == RECIPE_SPECIAL_SPOTS:
         spots = (sign, sign | d.nan, sign | d.infinity, sign | d.infinity - 1, subnormal)
         return spots[h & 31] if h & 31 < len(spots) else None
     at = mix(row_key ^ 0x14057B7E)
     place, one = at * operand.length >> 32, (at & 1) * top
     here, next_to_it = col == place, col == (place + 1) % operand.length
-    if kind == data.ZEROS:
+    if kind == CLASS_ZEROS:
         return sign
-    if kind == data.SUBNORMALS:
+    if kind == CLASS_SUBNORMALS:
         return subnormal
-    if kind == data.LONE_SUBNORMAL:
+    if kind == CLASS_LONE_SUBNORMAL:
         return one | 1 if here else sign
-    if kind == data.LONE_LARGEST:
+    if kind == CLASS_LONE_LARGEST:
         return one | d.infinity - 1 if here else sign
-    if kind == data.TWO_INFS and next_to_it:
+    if kind == CLASS_TWO_INFINITIES and next_to_it:
         return one ^ top | d.infinity
     at_place = {
-        data.ONE_NAN: d.nan, data.ONE_INF: d.infinity, data.TWO_INFS: d.infinity,
-        data.ONE_LARGEST: d.infinity - 1,
+        CLASS_ONE_NAN: d.nan, CLASS_ONE_INFINITY: d.infinity, CLASS_TWO_INFINITIES: d.infinity,
+        CLASS_ONE_LARGEST: d.infinity - 1,
     }  # fmt: skip
     return one | at_place[kind] if here else None
 
@@ -120,7 +135,7 @@ def test_normal_data_stay_as_they_were_written_down(dtype):
 
 @every_type
 def test_integers_are_spread_from_minus_to_plus_their_limit(dtype):
-    operand = made(data.INT, dtype, limit=100)
+    operand = made(RECIPE_INT, dtype, limit=100)
     rows, cols = np.array([0, 1, 77]), np.array([0, 1, 2, 65537])
     exact = [
         [((hash_of(operand.key, i, j) >> 16) * 201 >> 16) - 100 for j in cols.tolist()]
@@ -129,7 +144,7 @@ def test_integers_are_spread_from_minus_to_plus_their_limit(dtype):
     assert np.array_equal(operand.values(rows, cols), exact)
 
 
-@pytest.mark.parametrize("recipe", [data.SPECIAL_ROWS, data.SPECIAL_SPOTS])
+@pytest.mark.parametrize("recipe", [RECIPE_SPECIAL_ROWS, RECIPE_SPECIAL_SPOTS])
 @every_type
 def test_special_elements_follow_the_formula(dtype, recipe):
     length = 5
@@ -146,8 +161,8 @@ def test_special_elements_follow_the_formula(dtype, recipe):
 
 @every_type
 def test_special_rows_hold_everything_that_is_special(dtype):
-    values = made(data.SPECIAL_ROWS, dtype, 64).values(400, 64)
-    bits = made(data.SPECIAL_ROWS, dtype, 64).bits(400, 64)
+    values = made(RECIPE_SPECIAL_ROWS, dtype, 64).values(400, 64)
+    bits = made(RECIPE_SPECIAL_ROWS, dtype, 64).bits(400, 64)
     assert np.isnan(values).any() and {np.inf, -np.inf} <= set(values.ravel().tolist())
     assert {dtype.largest, -dtype.largest} <= set(values.ravel().tolist())
     assert {0, 1 << 8 * dtype.size - 1} <= set(bits.ravel().tolist())  # zeros of both signs
@@ -158,7 +173,7 @@ def test_special_rows_hold_everything_that_is_special(dtype):
 @every_recipe
 def test_plain_rows_are_those_without_anything_special(recipe):
     operand, normal = made(recipe, length=700), made(length=700)
-    if recipe == data.INT:
+    if recipe == RECIPE_INT:
         assert operand.plain(400).all()
         return
     same = (operand.bits(400, 700) == normal.bits(400, 700)).all(axis=1)
@@ -167,7 +182,7 @@ def test_plain_rows_are_those_without_anything_special(recipe):
 
 
 def test_a_row_of_one_element_has_its_special_value_there():
-    operand = made(data.SPECIAL_ROWS, length=1)
+    operand = made(RECIPE_SPECIAL_ROWS, length=1)
     assert np.isnan(operand.values(300, 1)).any() and np.isinf(operand.values(300, 1)).any()
 
 
@@ -233,7 +248,7 @@ def test_normal_data_are_bell_shaped():
 
 
 def test_integer_data_are_spread_evenly():
-    found = made(data.INT, limit=2, length=1000).values(1000, 1000)
+    found = made(RECIPE_INT, limit=2, length=1000).values(1000, 1000)
     numbers, counts = np.unique(found, return_counts=True)
     assert numbers.tolist() == [-2, -1, 0, 1, 2]
     assert np.abs(counts / found.size - 0.2).max() < 0.003

@@ -29,6 +29,7 @@ from gemmctl.device.cuda.params import GroupArrays, Params
 from gemmctl.device.cuda.session import CudaSession
 from gemmctl.errors import DeviceFailed, DeviceHung, DeviceUnusable
 from gemmctl.kernels import cubins
+from gemmctl.kernels.constants import HASH_THREADS, MAP_THREADS, MAPS, QUANTILES
 from gemmctl.kernels.cubins import Kernel
 from gemmctl.operands import data, dtypes
 from gemmctl.operands.data import DataSpec
@@ -36,7 +37,7 @@ from gemmctl.planning import plan, tables
 from gemmctl.planning.plan import Launching, Plan
 from gemmctl.planning.tables import Tables
 from gemmctl.planning.tiling import K_TILE, TILE, Launch
-from sources import constant, members, offsets, parameters, size
+from sources import members, offsets, parameters, size
 from support import make_problem
 
 KERNELS = cubins.manifest().kernels
@@ -60,8 +61,9 @@ class Launched:
     threads: int
     shared_bytes: int
     cluster: int
+    cooperative: bool
     stream: int
-    params: Any  # of the GEMM kernel; of fill: the records, and whether to make integers
+    params: Any  # of the GEMM kernel; of fill: the records, and where normal numbers are
 
 
 class Driver:
@@ -77,6 +79,8 @@ class Driver:
         self.queued: list[tuple[str, int]] = []  # what is to happen on which stream, in order
         self.loaded: list[bytes] = []
         self.shared_limit: dict[str, int] = {}  # of a kernel
+        self.sms = 132  # that this process may use
+        self.asked = 0  # how often, what fits
         self.encoded: list[tuple[int, tuple[int, int]]] = []  # type and box of every tensor map
         self.encoding = 0  # what the encoder answers
         self._memory: dict[int, Any] = {}
@@ -130,7 +134,7 @@ class Driver:
         known = {
             "COMPUTE_CAPABILITY_MAJOR": major,
             "COMPUTE_CAPABILITY_MINOR": minor,
-            "MULTIPROCESSOR_COUNT": 132,
+            "MULTIPROCESSOR_COUNT": self.sms,
             "CLOCK_RATE": 1_980_000,  # kHz
             "MEMORY_CLOCK_RATE": 2_619_000,
             "GLOBAL_MEMORY_BUS_WIDTH": 5120,
@@ -208,6 +212,21 @@ class Driver:
         self.shared_limit[symbol] = value
         return ()
 
+    def _cuOccupancyMaxActiveBlocksPerMultiprocessor(
+        self, symbol: str, threads: int, nbytes: int
+    ) -> tuple[int]:
+        assert self.shared_limit[symbol] >= nbytes
+        self.asked += 1
+        return (min(2048 // threads, (228 << 10) // (nbytes + 1024)),)
+
+    def _cuOccupancyMaxActiveClusters(self, symbol: str, config: Any) -> tuple[int]:
+        per_sm, *_ = self._cuOccupancyMaxActiveBlocksPerMultiprocessor(
+            symbol, config.blockDimX, config.sharedMemBytes
+        )
+        cluster = attributes(config)["CLUSTER_DIMENSION"].clusterDim.x
+        assert config.gridDimX % cluster == 0
+        return (self.sms * per_sm // cluster,)
+
     def _cuEventRecord(self, _: int, stream: int) -> tuple[()]:
         self.queued.append(("record", int(stream)))
         return ()
@@ -222,13 +241,15 @@ class Driver:
 
     def _cuLaunchKernelEx(self, config: Any, symbol: str, pointers: int, _: int) -> tuple[()]:
         params: Any = None
+        told = attributes(config)
         if symbol == "gemm":
-            (told,) = at(pointers, np.uint64, 1).tolist()
-            params = Params.from_buffer_copy(ctypes.string_at(told, ctypes.sizeof(Params)))
+            (where,) = at(pointers, np.uint64, 1).tolist()
+            params = Params.from_buffer_copy(ctypes.string_at(where, ctypes.sizeof(Params)))
         elif symbol == "fill":
-            records, count, integers = at(pointers, np.uint64, 3).tolist()
+            records, count, numbers = at(pointers, np.uint64, 3).tolist()
             (records,), (count,) = at(records, np.uint64, 1), at(count, np.uint32, 1)
-            params = at(int(records), tables.FILL, int(count)), bool(at(integers, np.uint32, 1))
+            (numbers,) = at(numbers, np.uint64, 1).tolist()
+            params = at(int(records), tables.FILL, int(count)), numbers
         self.queued.append((symbol, int(config.hStream)))
         self.launched.append(
             Launched(
@@ -236,12 +257,19 @@ class Driver:
                 (config.gridDimX, config.gridDimY, config.gridDimZ),
                 config.blockDimX * config.blockDimY * config.blockDimZ,
                 config.sharedMemBytes,
-                config.attrs[0].value.clusterDim.x if config.numAttrs else 1,
+                told["CLUSTER_DIMENSION"].clusterDim.x if "CLUSTER_DIMENSION" in told else 1,
+                "COOPERATIVE" in told and told["COOPERATIVE"].cooperative == 1,
                 int(config.hStream),
                 params,
             )
         )
         return ()
+
+
+def attributes(config: Any) -> dict[str, Any]:
+    """The attributes of a launch by their names."""
+    assert len(config.attrs) == config.numAttrs
+    return {a.id.name.removeprefix("CU_LAUNCH_ATTRIBUTE_"): a.value for a in config.attrs}
 
 
 @pytest.fixture
@@ -383,7 +411,7 @@ def test_a_gpu_without_a_manifest_is_unusable(driver: Driver, shipped: Path) -> 
     assert "cannot read the kernel manifest" in unusable()
 
 
-@pytest.mark.parametrize("which", [kernel_file, lambda _: "support.cubin"], ids=["gemm", "support"])
+@pytest.mark.parametrize("which", [kernel_file, lambda _: "fill.cubin"], ids=["gemm", "support"])
 def test_a_missing_cubin_makes_the_gpu_unusable(
     which: Callable[[Plan], str], driver: Driver, shipped: Path
 ) -> None:
@@ -396,7 +424,7 @@ def test_a_missing_cubin_makes_the_gpu_unusable(
         pass
 
 
-@pytest.mark.parametrize("which", [kernel_file, lambda _: "support.cubin"], ids=["gemm", "support"])
+@pytest.mark.parametrize("which", [kernel_file, lambda _: "fill.cubin"], ids=["gemm", "support"])
 def test_a_damaged_cubin_never_reaches_the_gpu(
     which: Callable[[Plan], str], driver: Driver, shipped: Path
 ) -> None:
@@ -420,7 +448,7 @@ def test_a_cubin_is_loaded_once(driver: Driver) -> None:
     for _ in range(2):
         with device.open(made, SPEC):
             pass
-    files = {launch.kernel.file for launch in made.launches} | {"support.cubin"}
+    files = {launch.kernel.file for launch in made.launches} | {"fill.cubin", "build_maps.cubin"}
     assert len(driver.loaded) == len(files)
 
 
@@ -572,6 +600,7 @@ def test_what_a_kernel_that_does_not_end_may_use_is_not_freed(driver: Driver) ->
 def test_a_session_gives_back_what_it_took(launch: Launching, driver: Driver) -> None:
     device = CudaDevice()
     device.flush_l2()  # has memory of its own, once
+    device.quantiles()  # likewise
     before = dict(driver.live)
     with device.open(plan_of(*GROUPS, launch=launch), SPEC) as session:
         session.run()
@@ -583,6 +612,7 @@ def test_a_session_gives_back_what_it_took(launch: Launching, driver: Driver) ->
 
 def test_a_session_that_cannot_start_gives_back_what_it_took(driver: Driver) -> None:
     device = CudaDevice()
+    device.quantiles()
     before = dict(driver.live)
     driver.fails["cuLaunchKernelEx"] = CODES.CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES
     with pytest.raises(DeviceFailed), device.open(plan_of(*GROUPS), SPEC):
@@ -696,7 +726,7 @@ def launched_for(driver: Driver, made: Plan) -> tuple[Kernel, Launched]:
     return made.launches[0].kernel, launched
 
 
-@pytest.mark.parametrize("name", ["128x256x2", "128x256", "64x128"])
+@pytest.mark.parametrize("name", ["128x256-c2", "128x256", "64x128"])
 def test_a_kernel_is_launched_with_its_threads_clusters_and_shared_memory(
     name: str, driver: Driver
 ) -> None:
@@ -707,12 +737,49 @@ def test_a_kernel_is_launched_with_its_threads_clusters_and_shared_memory(
 
 @pytest.mark.parametrize("n", [256 * 5, 256 * 200])
 def test_a_launch_is_as_many_clusters_as_the_plan_says(n: int, driver: Driver) -> None:
-    made = plan_of(f"m: 256, n: {n}, k: 64", kernel="128x256x2")
+    made = plan_of(f"m: 256, n: {n}, k: 64", kernel="128x256-c2")
     _, launched = launched_for(driver, made)
     assert launched.grid == (2 * made.launches[0].clusters, 1, 1)
 
 
-@pytest.mark.parametrize("name", ["128x256x2", "128x256", "64x128"])
+@pytest.mark.parametrize(("name", "room"), [("128x256-c2", 33), ("128x256", 66), ("64x128", 132)])
+def test_no_more_clusters_are_started_than_the_driver_has_room_for(
+    name: str, room: int, driver: Driver
+) -> None:
+    driver.sms = 66  # half of them: a share that MPS gives a process
+    made = plan_of("m: 256, n: 256000, k: 64", kernel=name)
+    kernel, launched = launched_for(driver, made)
+    assert made.launches[0].clusters > room
+    assert launched.grid == (room * kernel.cluster, 1, 1)
+
+
+def test_a_kernel_that_has_no_room_at_all_is_named(driver: Driver) -> None:
+    driver.sms = 1
+    refused = pytest.raises(DeviceUnusable, match=r"no room for kernel 128x256-c2; .*--kernel")
+    with refused, CudaDevice().open(plan_of("m: 8, n: 8, k: 8", kernel="128x256-c2"), SPEC):
+        pass
+
+
+def test_the_driver_is_asked_once_how_much_of_a_kernel_fits(driver: Driver) -> None:
+    device, made = CudaDevice(), plan_of("m: 8, n: 8, k: 8", "m: 8, n: 8, k: 8", launch="serial")
+    for _ in range(2):
+        with device.open(made, SPEC):
+            pass
+    assert driver.asked == 1
+
+
+def test_a_launch_whose_ctas_wait_for_each_other_is_cooperative(driver: Driver) -> None:
+    made = plan_of("m: 64, n: 64, k: 16384", "m: 64, n: 64, k: 64, d: f32")
+    with CudaDevice().open(made, SPEC) as session:
+        session.run()
+        session.time(1, cold=False)
+    split = [launch.slots > 0 for launch in made.launches]
+    assert sorted(split) == [False, True]
+    runs = 1 + gpu.WARM_RUNS
+    assert [launched.cooperative for launched in gemms(driver)] == split * runs
+
+
+@pytest.mark.parametrize("name", ["128x256-c2", "128x256", "64x128"])
 def test_there_is_a_map_for_every_width_that_a_ctas_share_of_a_tile_can_have(
     name: str, driver: Driver
 ) -> None:
@@ -731,15 +798,34 @@ def test_a_map_that_the_driver_refuses_is_an_error(driver: Driver) -> None:
         pass
 
 
-@pytest.mark.parametrize("kind", ["int", "normal"])
+@pytest.mark.parametrize("kind", data.KINDS)
 def test_operands_are_generated_as_the_tables_say(kind: data.Kind, driver: Driver) -> None:
-    made, spec = plan_of(*GROUPS), DataSpec(kind, 2**40 + 3)
-    with CudaDevice().open(made, spec) as session:
+    made, spec, device = plan_of(*GROUPS), DataSpec(kind, 2**40 + 3), CudaDevice()
+    with device.open(made, spec) as session:
         expected = tables.fills(made, session.base, spec)
     (launched,) = (launched for launched in driver.launched if launched.symbol == "fill")
-    records, integers = launched.params
+    records, numbers = launched.params
     assert np.array_equal(records, expected)
-    assert integers == (kind == "int")
+    assert numbers == device.quantiles()
+    bf16 = at(numbers, np.uint16, QUANTILES)
+    f32 = at(numbers + 4 * QUANTILES, np.uint32, QUANTILES)
+    assert np.array_equal(bf16, data.quantiles(dtypes.BF16))
+    assert np.array_equal(f32, data.quantiles(dtypes.F32))
+
+
+def test_a_hash_is_asked_for_every_d_with_elements(driver: Driver) -> None:
+    made = plan_of("m: 64, n: 40, k: 64, ldd: 56, d: f32", "m: 0, n: 8, k: 8", "m: 3, n: 5, k: 8")
+    with CudaDevice().open(made, SPEC) as session:
+        found = session.digests()
+        records = tables.hashed(made, session.base)
+    assert found.dtype == np.uint64 and len(found) == 3
+    (launched,) = (launched for launched in driver.launched if launched.symbol == "hash_rows")
+    assert launched.threads == HASH_THREADS
+    assert records["group"].tolist() == [0, 2]
+    assert records["pitch_bytes"].tolist() == [56 * 4, 5 * 2]
+    assert records["row_bytes"].tolist() == [40 * 4, 5 * 2]
+    assert records["rows"].tolist() == [64, 3]
+    assert (records["ptr"] - np.uint64(session.base)).tolist() == made.layout.d[[0, 2]].tolist()
 
 
 def test_maps_are_built_by_a_thread_each(driver: Driver) -> None:
@@ -747,9 +833,8 @@ def test_maps_are_built_by_a_thread_each(driver: Driver) -> None:
     with CudaDevice().open(made, SPEC):
         pass
     (built,) = (launched for launched in driver.launched if launched.symbol == "build_maps")
-    assert built.threads == constant("MAP_THREADS")
-    maps = sum(member.length for member in members("Maps"))
-    assert built.grid == (ceil(maps * 1000 / built.threads), 1, 1)
+    assert built.threads == MAP_THREADS
+    assert built.grid == (ceil(MAPS * 1000 / built.threads), 1, 1)
 
 
 def test_a_problem_of_empty_groups_launches_nothing(driver: Driver) -> None:

@@ -278,7 +278,7 @@ QUICK = ("--max-time", "0.1")
 
 CHOSEN = {  # not what the cost model chooses
     "one": (Choice("128x256", 144),),
-    "two": (Choice("128x256x2", 160),),
+    "two": (Choice("128x256-c2", 160),),
 }
 
 
@@ -363,7 +363,7 @@ def test_run_uses_what_tune_found(gemmctl: Command, two_problems: Path) -> None:
 @pytest.mark.usefixtures("tuned")
 def test_run_says_what_was_tuned(gemmctl: Command, two_problems: Path) -> None:
     done = gemmctl("run", two_problems)
-    assert [row[6] for row in rows(done.stdout)] == ["cpu:tuned:128x256", "cpu:tuned:128x256x2"]
+    assert [row[6] for row in rows(done.stdout)] == ["cpu:tuned:128x256", "cpu:tuned:128x256-c2"]
     assert done.stderr.count("gemmctl: tuned: cut as gemmctl tune found fastest") == 1
 
 
@@ -440,7 +440,7 @@ def test_a_cache_that_cannot_be_written_is_one_note_and_the_ranking_is_printed(
 
 @pytest.mark.parametrize(
     ("command", "name"),
-    [("run", "128x256"), ("verify", "128x256x2"), *(("plan", name) for name in NAMES)],
+    [("run", "128x256"), ("verify", "128x256-c2"), *(("plan", name) for name in NAMES)],
 )
 def test_a_kernel_can_be_forced_by_name(
     command: str, name: str, gemmctl: Command, two_problems: Path

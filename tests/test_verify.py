@@ -13,6 +13,7 @@ from gemmctl.device.cpu import CpuDevice
 from gemmctl.errors import UsageError
 from gemmctl.judging import dump, freivalds, product, verify
 from gemmctl.kernels import cubins
+from gemmctl.kernels.constants import QUANTILES
 from gemmctl.lists import reading
 from gemmctl.operands import data, dtypes
 from gemmctl.planning import plan
@@ -104,7 +105,7 @@ def test_integer_sums_are_exact_on_hopper(d):
 @pytest.mark.parametrize("k", [32, 4096])
 def test_what_hopper_truncates_is_within_the_bound(monkeypatch, k, ab, d):
     # Positive numbers with all bits in use lose most: the errors all point one way.
-    table = np.geomspace(0.01, 1.99, data.QUANTILES)
+    table = np.geomspace(0.01, 1.99, QUANTILES)
     monkeypatch.setattr(data, "quantiles", lambda dtype: dtype.from_float(table))
     session = Written(plan_of(f"m: 16, n: 16, k: {k}, a: {ab}, d: {d}"), NORMAL)
     exact = session.operand(0) @ session.operand(1).T

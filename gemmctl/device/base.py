@@ -71,6 +71,9 @@ class Session(Protocol):
     def poison(self) -> None:
         """Fill the D region of the arena, fences included, with 0xFF bytes."""
 
+    def digests(self) -> npt.NDArray[np.uint64]:
+        """A hash of each group's D as it is now, which shows any change; 0 for an empty one."""
+
     def read(self, begin: int, end: int) -> npt.NDArray[np.uint8]:
         """The arena's bytes [begin, end); may be a view. Valid until the session closes."""
 

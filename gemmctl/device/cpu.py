@@ -22,14 +22,15 @@ import numpy.typing as npt
 from gemmctl.device import blas
 from gemmctl.device.base import Facts, Session, Setup, Telemetry
 from gemmctl.errors import DeviceFailed
+from gemmctl.kernels.constants import K_TILE
 from gemmctl.kernels.cubins import Kernel
 from gemmctl.operands import data, dtypes
 from gemmctl.operands.data import DataSpec, Operand
+from gemmctl.operands.digest import digest
 from gemmctl.operands.dtypes import Bits, DType
 from gemmctl.planning import tables
 from gemmctl.planning.plan import Plan
 from gemmctl.planning.tables import Tables
-from gemmctl.planning.tiling import K_TILE
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -110,6 +111,18 @@ class CpuSession:
     def poison(self) -> None:
         """Fill the D region of the arena, fences included, with 0xFF bytes."""
         self._arena[self._plan.layout.d_begin : self._plan.layout.d_end] = POISON
+
+    def digests(self) -> npt.NDArray[np.uint64]:
+        """A hash of each group's D as it is now; 0 for an empty one."""
+        groups, offsets = self._plan.problem.groups, self._plan.layout.d.tolist()
+
+        def of(index: int) -> int:
+            group = groups[index]
+            dtype = dtypes.BY_NAME[group.d]
+            place = (offsets[index], group.m, group.n, group.ldd, dtype)
+            return digest(data.matrix(self._arena, *place))
+
+        return np.array(list(self._pool.map(of, range(len(groups)))), np.uint64)
 
     def read(self, begin: int, end: int) -> Bytes:
         """A view of the arena's bytes [begin, end)."""

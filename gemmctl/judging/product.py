@@ -27,6 +27,7 @@ import numpy.typing as npt
 
 from gemmctl.device.cpu import K_BLOCK
 from gemmctl.judging import statistic
+from gemmctl.kernels.constants import RECIPE_SPECIAL_ROWS
 from gemmctl.lists.problem import Group
 from gemmctl.operands import data, dtypes
 from gemmctl.operands.data import DataSpec, Operand
@@ -115,7 +116,7 @@ class Product:
                 continue
             wide_a, wide_b = a.astype(np.float64), b.astype(np.float64)
             total += wide_a @ wide_b.T
-            if self.a.recipe == data.SPECIAL_ROWS:  # whose magnitudes float32 cannot add up
+            if self.a.recipe == RECIPE_SPECIAL_ROWS:  # whose magnitudes float32 cannot add up
                 magnitude += _finite(np.abs(wide_a)) @ _finite(np.abs(wide_b)).T
             else:
                 magnitude += np.abs(a, out=a) @ np.abs(b, out=b).T

@@ -15,6 +15,32 @@ import numpy as np
 import numpy.typing as npt
 
 from gemmctl.errors import UsageError
+from gemmctl.kernels.constants import (
+    CLASS_LONE_LARGEST,
+    CLASS_LONE_SUBNORMAL,
+    CLASS_ONE_INFINITY,
+    CLASS_ONE_LARGEST,
+    CLASS_ONE_NAN,
+    CLASS_SUBNORMALS,
+    CLASS_TWO_INFINITIES,
+    CLASS_ZEROS,
+    MIX_CLASS,
+    MIX_COLUMN,
+    MIX_FIRST,
+    MIX_SECOND,
+    MIX_SPOT,
+    QUANTILES,
+    RECIPE_INT,
+    RECIPE_NORMAL,
+    RECIPE_SPECIAL_ROWS,
+    RECIPE_SPECIAL_SPOTS,
+    SPECIAL_CLASSES,
+    SPOT_INFINITY,
+    SPOT_LARGEST,
+    SPOT_NAN,
+    SPOT_SUBNORMAL,
+    SPOT_ZERO,
+)
 from gemmctl.operands.dtypes import Bits, DType
 
 Kind = Literal["normal", "int", "special"]
@@ -26,19 +52,8 @@ KINDS: tuple[Kind, ...] = ("normal", "int", "special")
 VERSION = 2  # of what a seed means; times taken on other data do not compare
 A, B, C = 0, 1, 2  # what ``keys`` calls the operands
 
-# How one operand is made: what a FILL record and the fill kernel call it. Special values come in
-# rows of A and B, so that whole rows and columns of D stay free of them, and in spots of C.
-NORMAL, INT, SPECIAL_ROWS, SPECIAL_SPOTS = range(4)
-
 DEVIATION = 3.0**-0.5  # of normal data: that of uniform numbers from -1 to 1
 GRID = 2.0**17  # normal 16-bit data are multiples of 1/GRID, so that float64 adds products exactly
-QUANTILES = 1 << 16  # different normal numbers, equally likely
-
-# Of 32 rows, so many have special values, each a kind of its own; fill.cu has the same.
-SPECIAL_CLASSES = 8
-ZEROS, ONE_NAN, ONE_INF, ONE_LARGEST, LONE_SUBNORMAL, LONE_LARGEST, SUBNORMALS, TWO_INFS = range(
-    SPECIAL_CLASSES
-)
 
 # Hashed at a time: a block of words and its scratch stay in a core's L2 cache.
 _CHUNK = 1 << 17
@@ -67,8 +82,8 @@ class DataSpec:
     def recipe(self, operand: int) -> int:
         """How A, B or C is made."""
         if self.kind == "special":
-            return SPECIAL_SPOTS if operand == C else SPECIAL_ROWS
-        return INT if self.kind == "int" else NORMAL
+            return RECIPE_SPECIAL_SPOTS if operand == C else RECIPE_SPECIAL_ROWS
+        return RECIPE_INT if self.kind == "int" else RECIPE_NORMAL
 
 
 def keys(seed: int, operand: int, groups: npt.NDArray[np.integer[Any]]) -> Words:
@@ -112,26 +127,26 @@ class Operand:
 
     def bits(self, rows: Places, cols: Places) -> Bits:
         """The bits of the elements at ``rows`` x ``cols``, of shape (rows, cols)."""
-        if self.recipe in (NORMAL, INT):
+        if self.recipe in (RECIPE_NORMAL, RECIPE_INT):
             return self._look_up(rows, cols, self._table())
         return self._special(rows, cols)
 
     def values(self, rows: Places, cols: Places) -> npt.NDArray[np.float32]:
         """The same elements as the numbers that their bits mean."""
-        if self.recipe in (NORMAL, INT):
+        if self.recipe in (RECIPE_NORMAL, RECIPE_INT):
             return self._look_up(rows, cols, self.dtype.to_f32(self._table()))
         return self.dtype.to_f32(self._special(rows, cols))
 
     def plain(self, rows: Places) -> Flags:
         """Which rows hold no special values."""
         row_words = _words(rows)
-        if self.recipe in (NORMAL, INT):
+        if self.recipe in (RECIPE_NORMAL, RECIPE_INT):
             return np.ones(len(row_words), np.bool_)
         return _classes(_fmix32(row_words ^ np.uint32(self.key))) >= SPECIAL_CLASSES
 
     def _table(self) -> Bits:
         """Every element that a hash can become."""
-        if self.recipe == INT:
+        if self.recipe == RECIPE_INT:
             return _integers(self.dtype, min(self.limit, 2 << self.dtype.mantissa_bits))
         return quantiles(self.dtype)
 
@@ -139,7 +154,7 @@ class Operand:
         self, rows: Places, cols: Places, table: npt.NDArray[_Scalar]
     ) -> npt.NDArray[_Scalar]:
         row_keys = _fmix32(_words(rows) ^ np.uint32(self.key))
-        col_words = _words(cols) * np.uint32(0x9E3779B1)
+        col_words = _words(cols) * np.uint32(MIX_COLUMN)
         result = np.empty((len(row_keys), len(col_words)), table.dtype)
         step = max(1, _CHUNK // max(1, len(col_words)))
         hashes = np.empty((min(step, len(row_keys)), len(col_words)), np.uint32)
@@ -150,7 +165,7 @@ class Operand:
             np.bitwise_xor(row_keys[first : first + step, None], col_words, out=h)
             _mix(h, t)
             h >>= 16
-            if self.recipe == INT:
+            if self.recipe == RECIPE_INT:
                 h *= len(table)
                 h >>= 16
             table.take(h, out=part, mode="clip")  # in range already; "raise" would copy ``part``
@@ -162,7 +177,7 @@ class Operand:
         col_words = _words(cols)
         result = self._look_up(rows, cols, quantiles(self.dtype))
         for i in np.flatnonzero(_classes(row_keys) < SPECIAL_CLASSES).tolist():
-            if self.recipe == SPECIAL_SPOTS:
+            if self.recipe == RECIPE_SPECIAL_SPOTS:
                 self._spots(result[i], row_keys[i : i + 1], col_words)
             else:
                 self._row(result[i], row_keys[i : i + 1], col_words)
@@ -170,36 +185,42 @@ class Operand:
 
     def _spots(self, row: Bits, key: Words, cols: Words) -> None:
         """Put special values among a row's elements, five of 32."""
-        h, d = _fmix32(key ^ cols * np.uint32(0x9E3779B1)), self.dtype
+        h, d = _fmix32(key ^ cols * np.uint32(MIX_COLUMN)), self.dtype
         signs = self._signs(h)
-        specials = (0, d.nan, d.infinity, d.infinity - 1, self._subnormals(h))
-        for number, special in enumerate(specials):
-            chosen = h & 31 == number
+        specials = {
+            SPOT_ZERO: 0,
+            SPOT_NAN: d.nan,
+            SPOT_INFINITY: d.infinity,
+            SPOT_LARGEST: d.infinity - 1,
+            SPOT_SUBNORMAL: self._subnormals(h),
+        }
+        for spot, special in specials.items():
+            chosen = h & 31 == spot
             row[chosen] = (signs | np.asarray(special, np.uint32))[chosen]
 
     def _row(self, row: Bits, key: Words, cols: Words) -> None:
         """Give a row what its class has."""
         d = self.dtype
-        h = _fmix32(key ^ cols * np.uint32(0x9E3779B1))
+        h = _fmix32(key ^ cols * np.uint32(MIX_COLUMN))
         signs, cls = self._signs(h), int(_classes(key)[0])
-        if cls in (ZEROS, LONE_SUBNORMAL, LONE_LARGEST):
+        if cls in (CLASS_ZEROS, CLASS_LONE_SUBNORMAL, CLASS_LONE_LARGEST):
             row[:] = signs
-        if cls == SUBNORMALS:
+        if cls == CLASS_SUBNORMALS:
             row[:] = signs | self._subnormals(h)
-        at = _fmix32(key ^ np.uint32(0x14057B7E))
+        at = _fmix32(key ^ np.uint32(MIX_SPOT))
         place = int(at[0]) * self.length >> 32
         sign = (int(at[0]) & 1) << 8 * d.size - 1
         one = {
-            ONE_NAN: d.nan,
-            ONE_INF: d.infinity,
-            ONE_LARGEST: d.infinity - 1,
-            LONE_SUBNORMAL: 1,
-            LONE_LARGEST: d.infinity - 1,
-            TWO_INFS: d.infinity,
+            CLASS_ONE_NAN: d.nan,
+            CLASS_ONE_INFINITY: d.infinity,
+            CLASS_ONE_LARGEST: d.infinity - 1,
+            CLASS_LONE_SUBNORMAL: 1,
+            CLASS_LONE_LARGEST: d.infinity - 1,
+            CLASS_TWO_INFINITIES: d.infinity,
         }
         if cls in one:
             row[cols == place] = sign | one[cls]
-        if cls == TWO_INFS:
+        if cls == CLASS_TWO_INFINITIES:
             row[cols == (place + 1) % self.length] = sign ^ 1 << 8 * d.size - 1 | d.infinity
 
     def _signs(self, h: Words) -> Words:
@@ -247,7 +268,7 @@ def _integers(dtype: DType, limit: int) -> Bits:
 
 def _classes(row_keys: Words) -> Words:
     """What each row has of special values; SPECIAL_CLASSES and above is nothing."""
-    return _fmix32(row_keys ^ np.uint32(0x5851F42D)) & np.uint32(31)
+    return _fmix32(row_keys ^ np.uint32(MIX_CLASS)) & np.uint32(31)
 
 
 def _words(places: Places) -> Words:
@@ -267,7 +288,7 @@ def _fmix32(words: Words) -> Words:
 
 def _mix(h: Words, scratch: Words) -> None:
     """Apply ``_fmix32`` in place."""
-    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
+    for shift, factor in ((16, MIX_FIRST), (13, MIX_SECOND)):
         np.right_shift(h, shift, out=scratch)
         h ^= scratch
         h *= factor

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from gemmctl.kernels.constants import TYPE_BF16, TYPE_F16, TYPE_F32
+
 Bits = npt.NDArray[np.unsignedinteger[Any]]
 Floats = npt.NDArray[np.float32] | npt.NDArray[np.float64]
 
@@ -117,8 +119,8 @@ def _to_odd(values: Floats) -> npt.NDArray[np.float32]:
 
 
 # Hopper's 16-bit wgmma adds 16 products a step, truncating below 2^-23 of the largest.
-BF16 = _BFloat16("bf16", 2, 7, 0, 9, 16, 2.0**-23)
-F16 = _Float16("f16", 2, 10, 1, 6, 16, 2.0**-23)
-F32 = _Float32("f32", 4, 23, 2, 7, 1, 2.0**-24)
+BF16 = _BFloat16("bf16", 2, 7, TYPE_BF16, 9, 16, 2.0**-23)
+F16 = _Float16("f16", 2, 10, TYPE_F16, 6, 16, 2.0**-23)
+F32 = _Float32("f32", 4, 23, TYPE_F32, 7, 1, 2.0**-24)
 
 BY_NAME: dict[str, DType] = {dtype.name: dtype for dtype in (BF16, F16, F32)}

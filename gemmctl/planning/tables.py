@@ -28,6 +28,18 @@ FILL = np.dtype(
 )
 
 
+# One D to hash: `rows` runs of `row_bytes`, `pitch_bytes` apart; `group` is where its hash goes.
+HASHED = np.dtype(
+    [
+        ("ptr", np.uint64),
+        ("pitch_bytes", np.uint64),
+        ("row_bytes", np.uint64),
+        ("rows", np.uint32),
+        ("group", np.uint32),
+    ]
+)
+
+
 @dataclass(frozen=True)
 class Tables:
     """One launch's arrays: one entry per group (structure of arrays), and the tile list."""
@@ -96,6 +108,21 @@ def fills(plan: Plan, base: int, spec: DataSpec) -> npt.NDArray[np.void]:
         part["limit"] = limits[groups]
         parts.append(part)
     return np.concatenate(parts)
+
+
+def hashed(plan: Plan, base: int) -> npt.NDArray[np.void]:
+    """HASHED records of every D with elements, for operands that lie at ``base``."""
+    columns = plan.problem.columns
+    groups = np.flatnonzero((columns.m > 0) & (columns.n > 0))
+    sizes = {dtype.code: dtype.size for dtype in dtypes.BY_NAME.values()}
+    size = np.array([sizes[code] for code in _codes(plan, "d")[groups].tolist()], np.uint64)
+    records = np.zeros(len(groups), HASHED)
+    records["ptr"] = plan.layout.d[groups].astype(np.uint64) + np.uint64(base)
+    records["pitch_bytes"] = columns.ldd[groups].astype(np.uint64) * size
+    records["row_bytes"] = columns.n[groups].astype(np.uint64) * size
+    records["rows"] = columns.m[groups]
+    records["group"] = groups
+    return records
 
 
 def integer_limits(problem: Problem) -> Ints:

@@ -19,6 +19,9 @@ from gemmctl.device.cuda.telemetry import Nvml
 from gemmctl.device.roofline import H200, Roofline
 from gemmctl.errors import DeviceFailed, DeviceHung, DeviceUnusable
 from gemmctl.kernels import cubins
+from gemmctl.kernels.constants import FLUSH_THREADS
+from gemmctl.kernels.cubins import Kernel
+from gemmctl.operands import data, dtypes
 from gemmctl.planning.tiling import Machine
 
 TIME_LIMIT_S = 60.0  # for whatever is queued at one time; far above any honest batch
@@ -59,7 +62,9 @@ class Gpu:
         call(driver.cuCtxSetCurrent, self._context)
         self._stream = call(driver.cuStreamCreate, 1)  # 1: does not wait for the default stream
         self._modules: dict[str, Any] = {}
+        self._room: dict[str, int] = {}  # of a kernel's file
         self._flush_buffer = 0
+        self._quantiles = 0
         self._nvml = Nvml(call(driver.cuDeviceGetPCIBusId, 32, self._device))
         self.machine = Machine(sm_count=self._attribute("MULTIPROCESSOR_COUNT"))
         self.facts = Facts(
@@ -124,8 +129,8 @@ class Gpu:
         return found
 
     def support(self, symbol: str) -> Any:
-        """A kernel of the support file."""
-        return self.function(self._manifest.support, symbol)
+        """A kernel around the GEMM."""
+        return self.function(self._manifest.support[symbol], symbol)
 
     def launch(
         self,
@@ -136,22 +141,38 @@ class Gpu:
         *,
         shared_bytes: int = 0,
         cluster: int = 1,
+        cooperative: bool = False,
         stream: int | None = None,
     ) -> None:
-        """Queue a kernel, on the device's stream or another; ``arguments`` are ctypes objects."""
-        config = driver.CUlaunchConfig()
-        config.gridDimX, config.gridDimY, config.gridDimZ = *grid, 1
-        config.blockDimX, config.blockDimY, config.blockDimZ = threads, 1, 1
-        config.sharedMemBytes = shared_bytes
+        """Queue a kernel, on the device's stream or another; ``arguments`` are ctypes objects.
+
+        A ``cooperative`` one runs all its CTAs at one time, or not at all.
+        """
+        config = _launch_config(grid, threads, shared_bytes, cluster, cooperative)
         config.hStream = self._stream if stream is None else stream
-        if cluster > 1:
-            attribute = driver.CUlaunchAttribute()
-            attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
-            attribute.value.clusterDim.x = cluster
-            attribute.value.clusterDim.y = attribute.value.clusterDim.z = 1
-            config.attrs, config.numAttrs = [attribute], 1
         pointers = (ctypes.c_void_p * len(arguments))(*(ctypes.addressof(a) for a in arguments))
         call(driver.cuLaunchKernelEx, config, function, ctypes.addressof(pointers), 0)
+
+    def room(self, function: Any, kernel: Kernel) -> int:
+        """Clusters (or single CTAs) of a kernel that run at one time, as the driver counts them.
+
+        Raises DeviceUnusable if there is room for none.
+        """
+        if kernel.file not in self._room:
+            threads, nbytes = kernel.threads, kernel.shared_bytes
+            if kernel.cluster > 1:
+                config = _launch_config((kernel.cluster, 1), threads, nbytes, kernel.cluster)
+                count = call(driver.cuOccupancyMaxActiveClusters, function, config)
+            else:
+                per_sm = driver.cuOccupancyMaxActiveBlocksPerMultiprocessor
+                count = call(per_sm, function, threads, nbytes) * self.machine.sm_count
+            self._room[kernel.file] = int(count)
+        if not self._room[kernel.file]:
+            raise DeviceUnusable(
+                f"this GPU, or the share of it that this process has, has no room for kernel "
+                f"{kernel.name}; choose another with --kernel"
+            )
+        return self._room[kernel.file]
 
     def allocate(self, nbytes: int, cleanup: ExitStack) -> int:
         """Device memory, freed by ``cleanup``.
@@ -191,6 +212,17 @@ class Gpu:
             call(driver.cuMemcpyDtoH, out.ctypes.data, at, nbytes)
         return out
 
+    def quantiles(self) -> int:
+        """Where the numbers that normal data consist of lie on the device, for the fill kernel."""
+        if not self._quantiles:
+            types = dtypes.BY_NAME.values()
+            parts = [data.quantiles(dtype).view(np.uint8) for dtype in sorted(types, key=_code)]
+            numbers = np.concatenate(parts)
+            self._quantiles = self.allocate(numbers.nbytes, ExitStack())
+            self.upload(self._quantiles, numbers)
+            self.wait()
+        return self._quantiles
+
     def flush_l2(self) -> None:
         """Queue a read of FLUSH_BYTES, after which nothing older is left in the L2."""
         if not self._flush_buffer:
@@ -201,7 +233,7 @@ class Gpu:
             ctypes.c_uint64(FLUSH_BYTES // 16),
             ctypes.c_uint64(self._flush_buffer + FLUSH_BYTES),
         ]
-        self.launch(self.support("flush"), (2 * self.machine.sm_count, 1), 1024, words)
+        self.launch(self.support("flush"), (2 * self.machine.sm_count, 1), FLUSH_THREADS, words)
 
     def event(self, cleanup: ExitStack) -> Any:
         """A new event, freed by ``cleanup``."""
@@ -283,3 +315,34 @@ class Fan:
         for stream, event in zip(others, ended, strict=True):
             call(driver.cuEventRecord, event, stream)
             call(driver.cuStreamWaitEvent, main, event, 0)
+
+
+def _code(dtype: dtypes.DType) -> int:
+    return dtype.code
+
+
+def _launch_config(
+    grid: tuple[int, int],
+    threads: int,
+    shared_bytes: int,
+    cluster: int,
+    cooperative: bool = False,
+) -> Any:
+    config = driver.CUlaunchConfig()
+    config.gridDimX, config.gridDimY, config.gridDimZ = *grid, 1
+    config.blockDimX, config.blockDimY, config.blockDimZ = threads, 1, 1
+    config.sharedMemBytes = shared_bytes
+    attributes = []
+    if cluster > 1:
+        attribute = driver.CUlaunchAttribute()
+        attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+        attribute.value.clusterDim.x = cluster
+        attribute.value.clusterDim.y = attribute.value.clusterDim.z = 1
+        attributes.append(attribute)
+    if cooperative:
+        attribute = driver.CUlaunchAttribute()
+        attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_COOPERATIVE
+        attribute.value.cooperative = 1
+        attributes.append(attribute)
+    config.attrs, config.numAttrs = attributes, len(attributes)
+    return config

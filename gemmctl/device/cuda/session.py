@@ -17,16 +17,24 @@ from gemmctl.device.base import Setup
 from gemmctl.device.cuda.calls import elapsed_s, guarded
 from gemmctl.device.cuda.gpu import WARM_RUNS, Gpu
 from gemmctl.device.cuda.params import GROUP_ARRAYS, GroupArrays, Params
-from gemmctl.device.cuda.tensormaps import MAP_BYTES, encode_map
+from gemmctl.device.cuda.tensormaps import encode_map
+from gemmctl.kernels.constants import (
+    FILL_THREADS,
+    FLAGS_PER_TILE,
+    HASH_THREADS,
+    K_TILE,
+    MAP_BYTES,
+    MAP_THREADS,
+    MAPS,
+    WIDTH_STEP,
+    WIDTHS,
+)
 from gemmctl.operands import dtypes
 from gemmctl.operands.data import DataSpec
 from gemmctl.planning import tables
 from gemmctl.planning.plan import Plan
-from gemmctl.planning.tiling import K_TILE, TILE, Launch
+from gemmctl.planning.tiling import TILE, Launch
 
-FLAGS_PER_TILE = 4  # one for each warpgroup that multiplies, in every CTA of a cluster
-MAPS = 2  # of each group: A's and B's
-MAP_THREADS = 96  # support.cu: one thread per map
 REPLAYS = 9  # of a CUDA graph, to see what the host spends on one
 
 
@@ -36,6 +44,7 @@ class _Ready:
 
     launch: Launch
     function: Any
+    clusters: int  # to start: what the plan wants, or what fits
     params: Params
     maps: int  # address of the tensor maps, MAPS for each group
 
@@ -85,6 +94,30 @@ class CudaSession:
     def read(self, begin: int, end: int) -> npt.NDArray[np.uint8]:
         """The arena's bytes [begin, end)."""
         return self.device.download(self.base + begin, end - begin)
+
+    def digests(self) -> npt.NDArray[np.uint64]:
+        """A hash of each group's D as it is now; 0 for an empty one."""
+        device = self.device
+        found = np.zeros(len(self._plan.problem.groups), np.uint64)
+        records = tables.hashed(self._plan, self.base)
+        if not len(records):
+            return found
+        with guarded() as cleanup:
+            at = device.allocate(records.nbytes, cleanup)
+            out = device.allocate(found.nbytes, cleanup)
+            device.upload(at, records)
+            device.fill_bytes(out, found.nbytes, 0)
+            device.launch(
+                device.support("hash_rows"),
+                (2 * device.machine.sm_count, min(len(records), 128)),
+                HASH_THREADS,
+                [
+                    ctypes.c_uint64(at),
+                    ctypes.c_uint32(len(records)),
+                    ctypes.c_uint64(out),
+                ],
+            )
+            return device.download(out, found.nbytes).view(np.uint64)
 
     def time(
         self, count: int, *, cold: bool, queue: Callable[[], None] | None = None
@@ -142,11 +175,12 @@ class CudaSession:
         kernel = ready.launch.kernel
         self.device.launch(
             ready.function,
-            (ready.launch.clusters * kernel.cluster, 1),
+            (ready.clusters * kernel.cluster, 1),
             kernel.threads,
             [ready.params],
             shared_bytes=kernel.shared_bytes,
             cluster=kernel.cluster,
+            cooperative=ready.launch.slots > 0,  # some CTAs wait for what others compute
             stream=stream,
         )
 
@@ -163,11 +197,11 @@ class CudaSession:
             device.launch(
                 device.support("fill"),
                 (min(rows, 4096), min(len(fills), 4096)),
-                256,
+                FILL_THREADS,
                 [
                     ctypes.c_uint64(at),
                     ctypes.c_uint32(len(fills)),
-                    ctypes.c_uint32(data.kind == "int"),
+                    ctypes.c_uint64(device.quantiles()),
                 ],
             )
             device.wait()
@@ -211,7 +245,8 @@ class CudaSession:
                 maps=maps,
                 groups=arrays,
             )
-            ready.append(_Ready(launch, function, params, maps))
+            clusters = min(launch.clusters, device.room(function, launch.kernel))
+            ready.append(_Ready(launch, function, clusters, params, maps))
             maps += MAPS * MAP_BYTES * count
         return ready
 
@@ -219,11 +254,12 @@ class CudaSession:
         """What the kernel build_maps is told: a template for every box, groups, element sizes."""
         kernel, count = ready.launch.kernel, len(ready.launch.groups)
         boxes = [
-            *((kernel.operand, (K_TILE, width // kernel.cluster)) for width in range(16, 257, 16)),
-            (kernel.operand, (K_TILE, kernel.rows)),
+            *(WIDTH_STEP * (i + 1) // kernel.cluster for i in range(WIDTHS)),  # rows of A
+            kernel.rows,  # of B
         ]
         templates = b"".join(
-            encode_map(dtype, self.base, (64, 64), 256, box).tobytes() for dtype, box in boxes
+            encode_map(kernel.operand, self.base, (64, 64), 256, (K_TILE, rows)).tobytes()
+            for rows in boxes
         )
         return [
             (ctypes.c_uint8 * len(templates)).from_buffer_copy(templates),
