@@ -107,7 +107,7 @@ def run(
         shown = run_report.report(head, results, on.facts, settings, verbose=verbose)
         if results:
             out.show(shown)
-    for advice in (*run_report.untimed(results), *run_report.noisy(results)):
+    for advice in (*run_report.exceptions(results), *run_report.noisy(results)):
         out.note(advice)
     if save is not None:
         saved.save(shown, save)
