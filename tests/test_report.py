@@ -206,6 +206,17 @@ def test_the_table_says_what_a_ratio_and_a_verdict_mean() -> None:
         assert word in run_report.AGAINST_NOTE
 
 
+def test_verdicts_are_counted_over_the_problems() -> None:
+    found, shown = beside()
+    told = "beside the fastest baseline of each problem, gemmctl is"
+    assert f"{told} FASTER on 1" in shown.notes
+    slower = replace(found[0], rivals=(rival("cublas", 40e-6),))
+    shown = run_report.report({}, [slower, found[0], slower], GPU, Settings())
+    assert f"{told} FASTER on 1, SLOWER on 2" in shown.notes
+    without = run_report.report({}, [found[1]], GPU, Settings())
+    assert not [note for note in without.notes if note.startswith(told)]
+
+
 @pytest.mark.parametrize(("share", "cell"), [(0.09, "50.00"), (0.1, "50.00*"), (1.0, "50.00*")])
 def test_a_time_that_may_hold_the_hosts_is_marked_and_the_mark_explained(
     share: float, cell: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -141,6 +142,7 @@ def report(
             *bound_note(facts.roofline),
             *tuned_note(result.plan for result in results),
             *([AGAINST_NOTE] if any(result.rivals for result in results) else []),
+            *_tally(results),
             *([HOST_NOTE] if any(map(_host_bound, results)) else []),
         ],
     )
@@ -212,6 +214,13 @@ def _against_columns(results: Sequence[Result]) -> Iterator[Column[Result]]:
         yield Column("vs best", lambda r: ratio_cell(r.best_ratio.value if r.best_ratio else None))
         yield Column("95% interval", _interval, verbose=True)
         yield Column("verdict", lambda r: r.best_ratio.verdict if r.best_ratio else "-", left=True)
+
+
+def _tally(results: Iterable[Result]) -> list[str]:
+    """How often each verdict was given, if there are any."""
+    counts = Counter(result.best_ratio.verdict for result in results if result.best_ratio)
+    told = ", ".join(f"{verdict} on {count}" for verdict, count in sorted(counts.items()))
+    return [f"beside the fastest baseline of each problem, gemmctl is {told}"] if told else []
 
 
 def _interval(result: Result) -> str:
