@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import pairwise
 from math import ceil
@@ -23,7 +24,8 @@ from cuda.bindings import driver as real
 from cuda.pathfinder import DynamicLibNotFoundError
 
 from gemmctl.device import open_device, roofline
-from gemmctl.device.cuda import CudaDevice, calls, gpu, telemetry, tensormaps
+from gemmctl.device.base import Sample
+from gemmctl.device.cuda import CudaDevice, calls, gpu, graphs, telemetry, tensormaps
 from gemmctl.device.cuda import session as session_module
 from gemmctl.device.cuda.params import GroupArrays, Params
 from gemmctl.device.cuda.session import CudaSession
@@ -77,10 +79,14 @@ class Driver:
         self.live: dict[int, str] = {}  # handles and addresses that were not given back
         self.launched: list[Launched] = []
         self.queued: list[tuple[str, int]] = []  # what is to happen on which stream, in order
+        self.recorded: list[int] = []  # events, in order
+        self.asked: list[tuple[int, int]] = []  # which event has passed, after how many records
+        self.ahead: set[int] = set()  # questions, by number, that the GPU was quick enough for
+        self.nodes: list[tuple[str, str]] = []  # of every graph: its kind, and where it reads
         self.loaded: list[bytes] = []
         self.shared_limit: dict[str, int] = {}  # of a kernel
         self.sms = 132  # that this process may use
-        self.asked = 0  # how often, what fits
+        self.fitted = 0  # how often what fits was asked
         self.encoded: list[tuple[int, tuple[int, int]]] = []  # type and box of every tensor map
         self.encoding = 0  # what the encoder answers
         self._memory: dict[int, Any] = {}
@@ -144,6 +150,9 @@ class Driver:
     def _cuDeviceGetPCIBusId(self, _: int, __: int) -> tuple[bytes]:
         return (b"0000:19:00.0\0",)
 
+    def _cuDeviceGetUuid(self, device: int) -> tuple[Any]:
+        return (SimpleNamespace(bytes=bytes(range(16))),)
+
     def _cuDeviceTotalMem(self, _: int) -> tuple[int]:
         return (141 << 30,)
 
@@ -158,6 +167,22 @@ class Driver:
 
     def _cuEventElapsedTime(self, _: int, __: int) -> tuple[float]:
         return (5.0,)  # ms
+
+    def cuEventQuery(self, event: int) -> tuple[CODES]:
+        self.asked.append((int(event), len(self.recorded)))
+        passed = len(self.asked) - 1 in self.ahead
+        return (CODES.CUDA_SUCCESS if passed else CODES.CUDA_ERROR_NOT_READY,)
+
+    def _cuGraphGetNodes(self, _: int, count: int = 0) -> tuple[list[int], int]:
+        return list(range(count)), len(self.nodes)
+
+    def _cuGraphNodeGetType(self, node: int) -> tuple[Any]:
+        kind = f"CU_GRAPH_NODE_TYPE_{self.nodes[node][0]}"
+        return (getattr(real.CUgraphNodeType, kind),)
+
+    def _cuGraphMemcpyNodeGetParams(self, node: int) -> tuple[Any]:
+        reads = getattr(real.CUmemorytype, f"CU_MEMORYTYPE_{self.nodes[node][1]}")
+        return (SimpleNamespace(srcMemoryType=reads),)
 
     def _cuStreamEndCapture(self, _: int) -> tuple[int]:
         return self._new("graph")
@@ -216,7 +241,7 @@ class Driver:
         self, symbol: str, threads: int, nbytes: int
     ) -> tuple[int]:
         assert self.shared_limit[symbol] >= nbytes
-        self.asked += 1
+        self.fitted += 1
         return (min(2048 // threads, (228 << 10) // (nbytes + 1024)),)
 
     def _cuOccupancyMaxActiveClusters(self, symbol: str, config: Any) -> tuple[int]:
@@ -227,7 +252,8 @@ class Driver:
         assert config.gridDimX % cluster == 0
         return (self.sms * per_sm // cluster,)
 
-    def _cuEventRecord(self, _: int, stream: int) -> tuple[()]:
+    def _cuEventRecord(self, event: int, stream: int) -> tuple[()]:
+        self.recorded.append(int(event))
         self.queued.append(("record", int(stream)))
         return ()
 
@@ -275,7 +301,7 @@ def attributes(config: Any) -> dict[str, Any]:
 @pytest.fixture
 def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
     made = Driver()
-    for module in (calls, gpu, telemetry, tensormaps):
+    for module in (calls, gpu, graphs, telemetry, tensormaps):
         monkeypatch.setattr(module, "driver", made)
     monkeypatch.setattr(gpu, "FLUSH_BYTES", 1 << 12)
     monkeypatch.setattr(cuda.bindings, "nvml", None, raising=False)
@@ -466,14 +492,29 @@ def test_a_driver_is_named_by_the_cuda_version_that_it_supports(driver: Driver) 
     assert CudaDevice().facts.driver == "CUDA 13.2"
 
 
-def test_an_h200_is_judged_by_what_was_measured_on_one(driver: Driver) -> None:
-    assert CudaDevice().facts.roofline == roofline.H200
+def test_a_gpu_is_told_from_others_of_its_kind(driver: Driver) -> None:
+    assert CudaDevice().facts.uuid == "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"
 
 
-def test_another_hopper_gpu_is_judged_by_what_its_clocks_allow(driver: Driver) -> None:
-    driver.gpus = [("NVIDIA H100 80GB HBM3", (9, 0))]
+@pytest.mark.parametrize(
+    ("name", "measured"), [(H200, roofline.H200), ("NVIDIA H100 80GB HBM3", roofline.H100)]
+)
+def test_a_gpu_of_a_measured_kind_is_judged_by_what_was_measured(
+    name: str, measured: roofline.Roofline, driver: Driver
+) -> None:
+    driver.gpus = [(name, (9, 0))]
+    assert CudaDevice().facts.roofline == measured
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["NVIDIA GH200 480GB", "NVIDIA H200 NVL", "NVIDIA H100 PCIe", "NVIDIA H100 NVL",
+     "NVIDIA H200 MIG 3g.71gb", "NVIDIA H20", "NVIDIA H800"],
+)  # fmt: skip
+def test_another_hopper_gpu_is_judged_by_what_its_clocks_allow(name: str, driver: Driver) -> None:
+    driver.gpus = [(name, (9, 0))]
     found = CudaDevice().facts.roofline
-    assert found is not None and "H100" in found.name
+    assert found is not None and f"clocks of {name} allow" in found.name
     assert found.flop_per_s == 132 * 4096 * 1.98e9
     assert found.bytes_per_s == 2 * 2.619e9 * 5120 / 8
 
@@ -484,7 +525,8 @@ class Nvml(SimpleNamespace):
     class NvmlError(Exception):
         pass
 
-    ClockType = SimpleNamespace(CLOCK_SM=1)
+    ClockType = SimpleNamespace(CLOCK_SM=1, CLOCK_MEM=2)
+    ClockId = SimpleNamespace(APP_CLOCK_TARGET=1)
     reasons = 0
 
     def init_v2(self) -> None: ...
@@ -499,8 +541,14 @@ class Nvml(SimpleNamespace):
     def device_get_current_clocks_event_reasons(self, _: int) -> int:
         return self.reasons
 
-    def device_get_clock_info(self, _: int, __: int) -> int:
-        return 1755  # MHz
+    def device_get_clock_info(self, _: int, which: int) -> int:
+        return {1: 1755, 2: 3201}[which]  # MHz
+
+    def device_get_max_clock_info(self, _: int, which: int) -> int:
+        return {1: 1980, 2: 3201}[which]
+
+    def device_get_clock(self, _: int, which: int, setting: int) -> int:
+        return {(1, 1): 1830}[which, setting]
 
     def device_get_power_usage(self, _: int) -> int:
         return 698_500  # mW
@@ -518,12 +566,38 @@ def test_clocks_and_power_come_in_base_units(nvml: Nvml) -> None:
     found = CudaDevice().telemetry()
     assert found is not None
     assert (found.sm_hz, found.power_w, found.throttle) == (1.755e9, 698.5, ())
+    assert found.memory_hz == 3.201e9
+
+
+def test_the_highest_clock_and_the_one_set_are_known(nvml: Nvml) -> None:
+    facts = CudaDevice().facts
+    assert (facts.sm_max_hz, facts.sm_set_hz) == (1.98e9, 1.83e9)
+
+
+@pytest.mark.parametrize("error", [Nvml.NvmlError, RuntimeError, AttributeError])
+def test_clocks_that_cannot_be_read_are_none_and_the_others_are_kept(
+    error: type[Exception], nvml: Nvml
+) -> None:
+    clocks = nvml.device_get_clock_info
+
+    def fail(*told: int) -> int:
+        if told == (5, nvml.ClockType.CLOCK_SM):
+            return clocks(*told)
+        raise error
+
+    nvml.device_get_clock = nvml.device_get_clock_info = fail
+    device = CudaDevice()
+    assert (device.facts.sm_max_hz, device.facts.sm_set_hz) == (1.98e9, None)
+    found = device.telemetry()
+    assert found is not None
+    assert (found.sm_hz, found.memory_hz) == (1.755e9, None)
 
 
 def test_what_holds_the_clock_down_is_named(nvml: Nvml) -> None:
-    nvml.reasons = 0x4 | 0x40 | 0x1  # idling is none
+    nvml.reasons = 0x2 | 0x4 | 0x40 | 0x1  # idling is none
     found = CudaDevice().telemetry()
-    assert found is not None and found.throttle == ("power cap", "hardware thermal")
+    assert found is not None
+    assert found.throttle == ("clock setting", "power cap", "hardware thermal")
 
 
 def test_the_driver_is_named_by_its_own_version_too(nvml: Nvml) -> None:
@@ -539,7 +613,9 @@ def test_a_gpu_whose_clocks_cannot_be_read_works_without(nvml: Nvml) -> None:
 
 
 def test_a_machine_without_nvml_works_without(driver: Driver) -> None:
-    assert CudaDevice().telemetry() is None
+    device = CudaDevice()
+    assert device.telemetry() is None
+    assert (device.facts.sm_max_hz, device.facts.sm_set_hz) == (None, None)
 
 
 # What goes wrong while it runs
@@ -765,7 +841,7 @@ def test_the_driver_is_asked_once_how_much_of_a_kernel_fits(driver: Driver) -> N
     for _ in range(2):
         with device.open(made, SPEC):
             pass
-    assert driver.asked == 1
+    assert driver.fitted == 1
 
 
 def test_a_launch_whose_ctas_wait_for_each_other_is_cooperative(driver: Driver) -> None:
@@ -863,22 +939,110 @@ def test_poison_covers_the_region_of_d_and_nothing_else(session: CudaSession) ->
 # Timing
 
 
-def test_a_cold_run_has_a_flush_before_it(driver: Driver, session: CudaSession) -> None:
-    driver.queued.clear()
-    assert session.time(3, cold=True) == [5e-3] * 3
-    gemms = ["gemm"] * len(session._plan.launches)
-    once = ["flush", "record", *gemms, "record"]  # the flush is not timed
-    assert [what for what, _ in driver.queued] == once * 3
+ONE_LAUNCH = "m: 300, n: 520, k: 136, count: 3"
 
 
-def test_a_warm_sample_is_many_runs_in_one_graph_shared_out(
-    driver: Driver, session: CudaSession
+def timed(driver: Driver, made: Plan, *, cold: bool) -> tuple[list[Sample], list[str]]:
+    """Three samples, and what was queued for them."""
+    with CudaDevice().open(made, SPEC) as session:
+        driver.queued.clear()
+        return session.time(3, cold=cold), [what for what, _ in driver.queued]
+
+
+def test_a_cold_run_has_a_flush_before_it(driver: Driver) -> None:
+    samples, queued = timed(driver, plan_of(ONE_LAUNCH), cold=True)
+    assert [sample.seconds for sample in samples] == [5e-3] * 3
+    assert queued == ["flush", "record", "gemm", "record"] * 3  # the flush is not timed
+
+
+def test_a_cold_run_of_several_launches_is_one_graph(driver: Driver) -> None:
+    made = plan_of(*GROUPS)
+    assert len(made.launches) > 1
+    _, queued = timed(driver, made, cold=True)
+    captured = ["gemm"] * len(made.launches)
+    assert queued == captured + ["flush", "record", "graph", "record"] * 3
+
+
+def test_a_warm_sample_is_many_runs_in_one_graph_shared_out(driver: Driver) -> None:
+    made = plan_of(*GROUPS)
+    samples, queued = timed(driver, made, cold=False)
+    assert [sample.seconds for sample in samples] == pytest.approx([5e-3 / gpu.WARM_RUNS] * 3)
+    captured = ["gemm"] * (gpu.WARM_RUNS * len(made.launches))
+    first = ["graph"]  # is not timed: the GPU is at it while the first sample is queued
+    assert queued == captured + first + ["record", "graph", "record"] * 3
+
+
+@pytest.mark.parametrize("cold", [True, False])
+def test_a_graph_is_captured_once(cold: bool, driver: Driver) -> None:
+    with CudaDevice().open(plan_of(*GROUPS), SPEC) as session:
+        session.time(1, cold=cold)
+        driver.queued.clear()
+        session.time(1, cold=cold)
+        assert "gemm" not in [what for what, _ in driver.queued]
+
+
+@pytest.mark.parametrize("cold", [True, False])
+def test_what_else_is_timed_is_queued_as_it_is(
+    cold: bool, driver: Driver, session: CudaSession
 ) -> None:
     driver.queued.clear()
-    samples = session.time(3, cold=False)
-    assert samples == pytest.approx([5e-3 / gpu.WARM_RUNS] * 3)
-    captured = ["gemm"] * (gpu.WARM_RUNS * len(session._plan.launches))
-    assert [what for what, _ in driver.queued] == captured + ["record", "graph", "record"] * 3
+    session.time(2, cold=cold, queue=lambda: driver.queued.append(("other", 0)))
+    queued = [what for what, _ in driver.queued]
+    if cold:
+        assert queued == ["flush", "record", "other", "record"] * 2
+    else:
+        assert queued == ["other"] + ["record", "other", "record"] * 2
+
+
+@pytest.mark.parametrize("cold", [True, False])
+def test_samples_that_began_before_all_was_queued_are_marked(
+    cold: bool, driver: Driver, session: CudaSession
+) -> None:
+    driver.ahead = {0, 2}
+    samples = session.time(3, cold=cold)
+    assert [sample.host_bound for sample in samples] == [True, False, True]
+
+
+def test_whether_a_sample_began_is_asked_once_all_of_it_is_queued(
+    driver: Driver, session: CudaSession
+) -> None:
+    driver.recorded.clear()
+    session.time(3, cold=True)
+    begins = driver.recorded[::2]  # one for the beginning and one for the end of each
+    assert driver.asked == [(begins[0], 2), (begins[1], 4), (begins[2], 6)]
+
+
+def test_what_cannot_be_captured_leaves_nothing_behind(driver: Driver) -> None:
+    def fail() -> None:
+        raise RuntimeError("no")
+
+    device = CudaDevice()
+    before = dict(driver.live)
+    with ExitStack() as cleanup, pytest.raises(RuntimeError, match="no"):
+        device.capture(fail, cleanup)
+    assert driver.live == before
+
+
+@pytest.mark.parametrize(
+    ("nodes", "fits"),
+    [
+        ([("KERNEL", ""), ("MEMCPY", "DEVICE"), ("MEMSET", "")], True),
+        ([("KERNEL", ""), ("MEMCPY", "HOST")], False),
+    ],
+)
+def test_a_graph_that_reads_the_hosts_memory_is_refused(
+    nodes: list[tuple[str, str]], fits: bool, driver: Driver
+) -> None:
+    device = CudaDevice()
+    before = dict(driver.live)
+    driver.nodes = nodes
+    with ExitStack() as cleanup:
+        if fits:
+            device.capture(lambda: None, cleanup)
+        else:
+            with pytest.raises(DeviceFailed, match="copy from host memory"):
+                device.capture(lambda: None, cleanup)
+    assert driver.live == before
 
 
 def test_a_graph_sets_up_the_maps_of_every_launch_in_every_run(driver: Driver) -> None:

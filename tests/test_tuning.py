@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from gemmctl.device.base import Facts
+from gemmctl.device.base import Facts, Sample
 from gemmctl.device.cpu import CpuDevice
 from gemmctl.kernels import cubins
 from gemmctl.measuring import bench, tune
@@ -126,10 +126,10 @@ class FakeDevice:
         device = self
 
         class Session:
-            def time(self, count: int, *, cold: bool) -> list[float]:
+            def time(self, count: int, *, cold: bool) -> list[Sample]:
                 device.bursts.append((str(made.choices[0]), count, cold))
                 device.clock.now += count * device.wall_s
-                return [device.seconds(made)] * count
+                return [Sample(device.seconds(made))] * count
 
         yield Session()
 

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gemmctl.device import blas
-from gemmctl.device.base import Facts, Session, Setup, Telemetry
+from gemmctl.device.base import Facts, Sample, Session, Setup, Telemetry
 from gemmctl.errors import DeviceFailed
 from gemmctl.kernels.constants import K_TILE
 from gemmctl.kernels.cubins import Kernel
@@ -92,8 +92,8 @@ class CpuSession:
                 for shares in launch.rounds():
                     list(self._pool.map(launch.run, shares))
 
-    def time(self, count: int, *, cold: bool) -> list[float]:
-        """Seconds of each of ``count`` runs.
+    def time(self, count: int, *, cold: bool) -> list[Sample]:
+        """So many samples of one run each.
 
         cold: every run converts the operands to float32 anew; the processor's own caches are left
         as they are.
@@ -105,7 +105,7 @@ class CpuSession:
                     launch.operands.clear()
             started = perf_counter()
             self.run()
-            samples.append(perf_counter() - started)
+            samples.append(Sample(perf_counter() - started))
         return samples
 
     def poison(self) -> None:

@@ -261,7 +261,7 @@ def test_a_list_of_empty_groups_runs_nothing(device: CudaDevice) -> None:
 def test_times_are_positive_and_leave_the_result_alone(device: CudaDevice, cold: bool) -> None:
     made, spec = planned(awkward("bf16", "bf16")), DataSpec("int", 2)
     with ran(device, made, spec) as session:
-        assert all(0 < seconds < 0.01 for seconds in session.time(5, cold=cold))
+        assert all(0 < sample.seconds < 0.01 for sample in session.time(5, cold=cold))
         assert wrong(made, session, spec) == []
 
 

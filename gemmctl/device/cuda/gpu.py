@@ -7,16 +7,18 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from time import monotonic, sleep
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 import numpy.typing as npt
 from cuda.bindings import driver
 from cuda.pathfinder import DynamicLibNotFoundError, load_nvidia_dynamic_lib
 
-from gemmctl.device.base import Facts, Telemetry
+from gemmctl.device.base import WARM_RUNS, Facts, Telemetry
+from gemmctl.device.cuda import graphs
 from gemmctl.device.cuda.calls import call, check, device_count
 from gemmctl.device.cuda.telemetry import Nvml
-from gemmctl.device.roofline import H200, Roofline
+from gemmctl.device.roofline import MEASURED, Roofline, of_clocks
 from gemmctl.errors import DeviceFailed, DeviceHung, DeviceUnusable
 from gemmctl.kernels import cubins
 from gemmctl.kernels.constants import FLUSH_THREADS
@@ -26,10 +28,11 @@ from gemmctl.planning.tiling import Machine
 
 TIME_LIMIT_S = 60.0  # for whatever is queued at one time; far above any honest batch
 FLUSH_BYTES = 256 << 20  # four times the L2, which may hold a line twice, once in each half
-WARM_RUNS = 20  # back to back in one sample of a warm run
 TIMERS = {
-    "cold": "each sample is one run between GPU timestamps, queued behind an L2 flush",
-    "warm": f"each sample is {WARM_RUNS} runs in a CUDA graph between GPU timestamps",
+    "cold": "each sample is one run between GPU timestamps, queued behind an L2 flush, as a CUDA "
+    "graph if it is several launches",
+    "warm": f"each sample is {WARM_RUNS} runs in a CUDA graph between GPU timestamps, queued "
+    "behind another such graph",
 }
 
 
@@ -67,6 +70,7 @@ class Gpu:
         self._quantiles = 0
         self._nvml = Nvml(call(driver.cuDeviceGetPCIBusId, 32, self._device))
         self.machine = Machine(sm_count=self._attribute("MULTIPROCESSOR_COUNT"))
+        sm_max_hz, sm_set_hz = self._nvml.sm_clocks()
         self.facts = Facts(
             kind="cuda",
             name=name,
@@ -75,6 +79,9 @@ class Gpu:
             sm_count=self.machine.sm_count,
             roofline=self._roofline(name),
             timers=TIMERS,
+            uuid=f"GPU-{UUID(bytes=call(driver.cuDeviceGetUuid, self._device).bytes)}",
+            sm_max_hz=sm_max_hz,
+            sm_set_hz=sm_set_hz,
         )
 
     def _attribute(self, name: str) -> int:
@@ -82,17 +89,16 @@ class Gpu:
         return int(call(driver.cuDeviceGetAttribute, which, self._device))
 
     def _roofline(self, name: str) -> Roofline:
-        """The H200's measured ceilings; for another Hopper GPU what its clocks allow."""
-        if "H200" in name:
-            return H200
-        clock_hz = self._attribute("CLOCK_RATE") * 1e3
-        flop_per_s = self.machine.sm_count * 4096 * clock_hz  # dense 16-bit FLOP per cycle and SM
-        memory_hz = self._attribute("MEMORY_CLOCK_RATE") * 1e3
-        bytes_per_s = 2 * memory_hz * self._attribute("GLOBAL_MEMORY_BUS_WIDTH") / 8
-        label = (
-            f"{name} at full clock: {flop_per_s / 1e12:.0f} TFLOP/s, {bytes_per_s / 1e9:.0f} GB/s"
+        """The rates measured on a GPU of this name; for another what its clocks allow."""
+        if name in MEASURED:
+            return MEASURED[name]
+        return of_clocks(
+            name,
+            sm_count=self.machine.sm_count,
+            sm_hz=self._attribute("CLOCK_RATE") * 1e3,
+            memory_hz=self._attribute("MEMORY_CLOCK_RATE") * 1e3,
+            bus_bits=self._attribute("GLOBAL_MEMORY_BUS_WIDTH"),
         )
-        return Roofline(label, flop_per_s, bytes_per_s)
 
     def telemetry(self) -> Telemetry | None:
         """Clocks and power now; None where they cannot be read."""
@@ -245,6 +251,11 @@ class Gpu:
         """Queue taking the time."""
         call(driver.cuEventRecord, event, self._stream)
 
+    def passed(self, event: Any) -> bool:
+        """Whether the GPU has come past an event; an error shows in whoever waits for the work."""
+        (result,) = driver.cuEventQuery(event)
+        return bool(result == driver.CUresult.CUDA_SUCCESS)
+
     def wait(self) -> None:
         """Wait for everything queued.
 
@@ -266,19 +277,31 @@ class Gpu:
             pause = min(pause + 1e-5, 1e-3)
 
     def capture(self, queue: Callable[[], None], cleanup: ExitStack) -> Any:
-        """A graph of what ``queue`` queues, ready to launch; freed by ``cleanup``."""
-        relaxed = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
-        call(driver.cuStreamBeginCapture, self._stream, relaxed)
+        """A graph of what ``queue`` queues, ready to launch; freed by ``cleanup``.
+
+        Raises DeviceFailed if that cannot be one.
+        """
+        thread_local = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+        call(driver.cuStreamBeginCapture, self._stream, thread_local)
         try:
             queue()
         except BaseException:
-            driver.cuStreamEndCapture(self._stream)
+            _, *begun = driver.cuStreamEndCapture(self._stream)
+            for graph in filter(None, begun):
+                driver.cuGraphDestroy(graph)
             raise
         graph = call(driver.cuStreamEndCapture, self._stream)
-        ready = call(driver.cuGraphInstantiate, graph, 0)
-        driver.cuGraphDestroy(graph)
-        cleanup.callback(driver.cuGraphExecDestroy, ready)
-        return ready
+        try:
+            return graphs.ready(graph, cleanup)
+        finally:
+            driver.cuGraphDestroy(graph)
+
+    def adopt(self, graph: int, cleanup: ExitStack) -> Any:
+        """Another library's graph, ready to launch; freed by ``cleanup``.
+
+        Raises DeviceFailed if the driver refuses it.
+        """
+        return graphs.ready(graph, cleanup)
 
     def launch_graph(self, graph: Any) -> None:
         """Queue a captured graph."""

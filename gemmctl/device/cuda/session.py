@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gemmctl.device.base import Setup
+from gemmctl.device.base import WARM_RUNS, Sample, Setup, repeat
 from gemmctl.device.cuda.calls import elapsed_s, guarded
-from gemmctl.device.cuda.gpu import WARM_RUNS, Gpu
+from gemmctl.device.cuda.gpu import Gpu
 from gemmctl.device.cuda.params import GROUP_ARRAYS, GroupArrays, Params
 from gemmctl.device.cuda.tensormaps import encode_map
 from gemmctl.kernels.constants import (
@@ -73,10 +73,11 @@ class CudaSession:
         device.wait()
         self._fan = device.fan(plan.streams, cleanup)
         self._queue = self._launch
+        self._graphs: dict[int, Callable[[], None]] = {}
         replay_s = None
         host_s = monotonic() - started
         if plan.launch != "grouped":
-            self._queue = partial(device.launch_graph, device.capture(self._launch, cleanup))
+            self._queue = self._graph(1)
             replay_s = self._replay_s()
             self.poison()
         self.setup = Setup(host_s, elapsed_s(begun, ended), replay_s)
@@ -121,30 +122,45 @@ class CudaSession:
 
     def time(
         self, count: int, *, cold: bool, queue: Callable[[], None] | None = None
-    ) -> list[float]:
-        """Seconds of each of ``count`` runs, between GPU timestamps.
+    ) -> list[Sample]:
+        """So many samples, each between GPU timestamps.
 
-        Cold: a flush is queued before every run, so the GPU never waits for the host in between.
-        Warm: every sample is WARM_RUNS runs back to back, as one graph, divided by their number.
-        ``queue`` queues a run of something else on the device's stream; it is in no graph.
+        Cold: a sample is one run, queued behind an L2 flush; several launches are one graph. Warm:
+        it is WARM_RUNS runs as one graph, its time shared out, queued behind another such graph.
+        Either way the GPU is busy while the host queues a sample, and the host is not in its time
+        if that was enough to have all of it queued before the GPU began.
+
+        ``queue`` queues what else a sample is to be on the device's stream.
         """
         device = self.device
+        if queue is None:
+            alone = self._plan.launch == "grouped" and len(self.ready) <= 1
+            queue = self._queue if cold and alone else self._graph(1 if cold else WARM_RUNS)
+        runs = 1 if cold else WARM_RUNS
         with guarded() as cleanup:
-            run = queue or self._queue
-            if not cold:
-                run = partial(_repeat, queue or self._launch)
-                if queue is None:
-                    run = partial(device.launch_graph, device.capture(run, cleanup))
             pairs = [(device.event(cleanup), device.event(cleanup)) for _ in range(count)]
+            host_bound = []
+            if not cold:
+                queue()
             for begun, ended in pairs:
                 if cold:
                     device.flush_l2()
                 device.record(begun)
-                run()
+                queue()
                 device.record(ended)
+                host_bound.append(device.passed(begun))
             device.wait()
-            runs = 1 if cold else WARM_RUNS
-            return [elapsed_s(*pair) / runs for pair in pairs]
+            return [
+                Sample(elapsed_s(*pair) / runs, bound)
+                for pair, bound in zip(pairs, host_bound, strict=True)
+            ]
+
+    def _graph(self, runs: int) -> Callable[[], None]:
+        """What queues so many runs of all launches as one graph, captured when first asked for."""
+        if runs not in self._graphs:
+            graph = self.device.capture(partial(repeat, self._launch, runs), self.cleanup)
+            self._graphs[runs] = partial(self.device.launch_graph, graph)
+        return self._graphs[runs]
 
     def _set_up_maps(self) -> None:
         """Queue the kernel that builds the tensor maps, for every launch."""
@@ -268,8 +284,3 @@ class CudaSession:
             ctypes.c_uint64(ready.maps),
             ctypes.c_uint32(dtypes.BY_NAME[kernel.operand].size),
         ]
-
-
-def _repeat(queue: Callable[[], None]) -> None:
-    for _ in range(WARM_RUNS):
-        queue()
