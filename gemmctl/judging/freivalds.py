@@ -7,7 +7,7 @@ seldom cancel each other everywhere.
 
 In a right D the two sides differ by the sum of +-e over the errors e of a vector's columns, alike
 in every row and block. So the test needs no bound: it doubts where a difference is more than
-SUSPICION times the median of all, which is about five standard deviations. It is only a filter, and
+SUSPICION times the median of all: about four standard deviations, so 0.04% of honest blocks. It is only a filter, and
 what it doubts is compared. Where most of D is wrong the median is, too; but then the rows that are
 compared anyway are wrong.
 """
@@ -24,7 +24,7 @@ from gemmctl.operands.dtypes import Bits
 VECTORS = 8  # of each block of columns
 TAKEN = 2  # vectors that a column takes part in
 BLOCK_COLUMNS = 256  # of D
-SUSPICION = 7.5  # times the median |difference|: 5.06 standard deviations of a bell curve
+SUSPICION = 6.0  # times the median |difference|: 4.05 standard deviations of a bell curve
 SAMPLED_ROWS = 32  # of a large group that are compared, besides its last tiles
 
 _CHUNK = 1 << 20  # operand elements that one thread holds at a time
