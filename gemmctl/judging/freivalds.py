@@ -7,9 +7,9 @@ seldom cancel each other everywhere.
 
 In a right D the two sides differ by the sum of +-e over the errors e of a vector's columns, alike
 in every row and block. So the test needs no bound: it doubts where a difference is more than
-SUSPICION times the median of all: about four standard deviations, so 0.04% of honest blocks. It is only a filter, and
-what it doubts is compared. Where most of D is wrong the median is, too; but then the rows that are
-compared anyway are wrong.
+SUSPICION times the median of all, about four standard deviations: 0.04% of the rows of blocks where
+all is right. It is only a filter, and what it doubts is compared. Where most of D is wrong the
+median is, too; but then the rows that are compared anyway are wrong.
 """
 
 from __future__ import annotations
