@@ -269,7 +269,7 @@ def test_flops_are_two_for_every_product() -> None:
 
 def test_flops_do_not_overflow() -> None:
     some = make_problem(f"m: 2048, n: 2048, k: {2**31 - 8}, count: 520")
-    (made,) = plan.make([some], [kernel for kernel in KERNELS if kernel.name == "128x256x2"])
+    (made,) = plan.make([some], [kernel for kernel in KERNELS if kernel.name == "128x256-c2"])
     assert made.flops == 2 * 520 * 2**22 * (2**31 - 8) > 2**63
 
 
@@ -373,7 +373,7 @@ def test_only_kernels_of_the_groups_types_are_considered() -> None:
 
 def test_a_large_product_takes_the_widest_tile_and_is_not_split() -> None:
     (launch,) = plan_of("m: 8192, n: 8192, k: 8192").launches
-    assert launch.choice == Choice("128x256x2", 256)
+    assert launch.choice == Choice("128x256-c2", 256)
 
 
 def test_a_long_sum_over_few_tiles_is_split() -> None:
@@ -474,14 +474,14 @@ def test_planning_says_how_long_it_took(monkeypatch: pytest.MonkeyPatch) -> None
 # cycles expected, and all tile lists. A new kernel or cost model changes them on purpose.
 
 AS_BEFORE = {
-    "big1": ("128x256x2 w256", 2330815, "4568420c47bedec6"),
-    "decode256": ("128x192x2p w192", 1470514, "decd3143b38c63a6"),
+    "big1": ("128x256-c2 w256", 2330815, "4568420c47bedec6"),
+    "decode256": ("128x192-c2p w192", 1470514, "decd3143b38c63a6"),
     "edge": ("64x128 w128 k/2+64x128 w128", 35087, "7fef953da5d7df77"),
-    "hetero64": ("128x192x2p w192", 2902286, "ed4bc597b5206064"),
-    "longk": ("128x192x2p w192 k/8", 137276, "fbba44c3dae7e484"),
+    "hetero64": ("128x192-c2p w192", 2902286, "ed4bc597b5206064"),
+    "longk": ("128x192-c2p w192 k/8", 137276, "fbba44c3dae7e484"),
     "longk streams": ("64x128 w64", 1406002, "0df3edc3cece08a3"),
     "lora serial": ("64x128 w128 k/8", 3446214, "3c7246cc444173ac"),
-    "qwen3_dn_z": ("128x192x2p w192", 567958, "54949695fb6f759c"),
+    "qwen3_dn_z": ("128x192-c2p w192", 567958, "54949695fb6f759c"),
     "ragged": ("64x128 w64+64x128 w128", 98359, "a466e8f9878afbd2"),
     "tiny1k": ("128x256 w256", 87012, "5cfd800bd49c8e2f"),
 }

@@ -206,7 +206,7 @@ def test_a_file_that_tune_did_not_write_is_ignored_with_one_note(
 @pytest.mark.parametrize(("splits", "found"), [(4, True), (8, False)])
 def test_more_parts_of_sums_than_the_gpu_has_room_for_are_ignored(splits: int, found: bool) -> None:
     notes, made = Notes(), planned({"m": 256, "n": 256 * 16, "k": 65536})
-    choice = Choice("128x256x2", 256, splits)
+    choice = Choice("128x256-c2", 256, splits)
     (chosen,) = plan.make([made.problem], MANIFEST.kernels, chosen={"p": [choice]})
     (launch,) = chosen.launches
     assert (launch.slots, launch.room) == (16 * splits, 66)

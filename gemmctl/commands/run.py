@@ -64,8 +64,9 @@ def run(
         str | None,
         typer.Option(
             metavar="LIST",
-            help="Time other libraries beside: some of cublas, cublas-loop, cublas-streams, torch, "
-            "torch-bmm, torch-grouped with commas between, or all. Needs a GPU.",
+            help="Time other libraries beside: some of cublas, cublas-loop, cublas-streams, "
+            "cublaslt, torch, torch-bmm, torch-grouped, deepgemm with commas between, or all. "
+            "Needs a GPU.",
         ),
     ] = None,
     kernel: KernelName = None,
@@ -100,14 +101,16 @@ def run(
             for plan in plans:
                 tick = bar.part(plan.problem.name)
                 with on.open(plan, settings.data) as session:
-                    entries = baselines.enter(names, session, plan, settings.data)
+                    entries = baselines.enter(
+                        names, session, plan, settings.data, cold=cache == "cold"
+                    )
                     results.append(bench.measure(session, on, plan, settings, tick, entries))
                 out.stream(head, run_report.record(results[-1]))
     finally:
         shown = run_report.report(head, results, on.facts, settings, verbose=verbose)
         if results:
             out.show(shown)
-    for advice in (*run_report.untimed(results), *run_report.noisy(results)):
+    for advice in (*run_report.exceptions(results), *run_report.noisy(results)):
         out.note(advice)
     if save is not None:
         saved.save(shown, save)

@@ -26,8 +26,11 @@ def verify(
     format: Format = None,
     device: DeviceName = "auto",
     data: Annotated[
-        Literal["both", "int", "normal"],
-        typer.Option(help="int must come back exactly, normal within what the arithmetic allows."),
+        Literal["both", "normal", "int", "special", "all"],
+        typer.Option(
+            help="int must come back exactly, normal within what the arithmetic allows; both are "
+            "these two; special has zeros, subnormals, the largest numbers, infinities and NaNs."
+        ),
     ] = "both",
     seed: Seed = 0,
     dump: Annotated[
@@ -51,15 +54,18 @@ def verify(
 
     Says which group, row and column is wrong.
     """
-    from gemmctl.judging import reference
+    from gemmctl.judging import dump as dumping
+    from gemmctl.judging import verify as judging
     from gemmctl.kernels import cubins
-    from gemmctl.operands.data import KINDS, DataSpec
+    from gemmctl.operands.data import KINDS, DataSpec, Kind
     from gemmctl.showing import verify_report
     from gemmctl.showing.output import Output
     from gemmctl.showing.progress import Bar
 
     out = Output(format, quiet, verbose, color)
-    kinds = KINDS if data == "both" else (data,)
+    kinds: tuple[Kind, ...] = KINDS
+    if data != "all":
+        kinds = ("normal", "int") if data == "both" else (data,)
     plans, on = ready(files, only, device, out, kernel=kernel, tuned=not no_tune_cache)
     head = verify_report.head(on.facts, cubins.manifest())
     checks: list[verify_report.Checked] = []
@@ -70,13 +76,13 @@ def verify(
                     tick = bar.part(f"{plan.problem.name} ({spec.kind})")
                     with on.open(plan, spec) as session:
                         session.run()
-                        verdicts = reference.verify(
+                        verdicts = judging.verify(
                             plan, session, spec, device=on.facts.kind, progress=tick
                         )
                         checked = verify_report.Checked(plan, spec, verdicts)
                         if checked.bad and dump is not None:
                             folder = os.path.join(dump, checked.folder)
-                            reference.dump(plan, session, checked.bad[0].group, folder, spec)
+                            dumping.dump(plan, session, checked.bad[0].group, folder, spec)
                             out.note(f"left the operands of the first wrong group in {folder}")
                     checks.append(checked)
                     out.stream(head, verify_report.record(checked))

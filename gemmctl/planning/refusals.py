@@ -8,10 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from gemmctl.errors import Mark
+from gemmctl.kernels.constants import REDUCED_ROWS
 from gemmctl.kernels.cubins import Kernel
 from gemmctl.lists.problem import LAYOUTS, Columns, Group, Problem
 from gemmctl.operands import dtypes
-from gemmctl.planning import tiling
 
 MAX_TILES = 1 << 24  # entries of a problem's tile lists: 1 GB, for a D that fills an H200's memory
 
@@ -146,7 +146,7 @@ def _strides_told(group: Group) -> Iterator[Refusal]:
 
 def _too_many_tiles(problem: Problem) -> Iterator[Refusal]:
     columns = problem.columns
-    rows = np.where(columns.k == 0, tiling.REDUCED_ROWS, 64)  # of the smallest tiles
+    rows = np.where(columns.k == 0, REDUCED_ROWS, 64)  # of the smallest tiles
     tiles = -(-columns.m // rows) * -(-columns.n // 64)
     if len(tiles) and (total := int(tiles.sum())) > MAX_TILES:
         yield (

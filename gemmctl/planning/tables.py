@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from gemmctl.operands import data
+from gemmctl.lists.problem import Problem
+from gemmctl.operands import data, dtypes
 from gemmctl.operands.data import DataSpec
 from gemmctl.planning.plan import Plan
 from gemmctl.planning.tiling import Ints, Launch
@@ -21,6 +22,20 @@ FILL = np.dtype(
         ("cols", np.uint32),
         ("key", np.uint32),
         ("type", np.uint32),  # DType.code
+        ("recipe", np.uint32),  # data.NORMAL and so on
+        ("limit", np.uint32),  # the largest of integer data
+    ]
+)
+
+
+# One D to hash: `rows` runs of `row_bytes`, `pitch_bytes` apart; `group` is where its hash goes.
+HASHED = np.dtype(
+    [
+        ("ptr", np.uint64),
+        ("pitch_bytes", np.uint64),
+        ("row_bytes", np.uint64),
+        ("rows", np.uint32),
+        ("group", np.uint32),
     ]
 )
 
@@ -74,6 +89,7 @@ def fills(plan: Plan, base: int, spec: DataSpec) -> npt.NDArray[np.void]:
     """FILL records of all operands with elements: every A and B, and C where beta is not 0."""
     columns, layout = plan.problem.columns, plan.layout
     everyone = np.arange(len(plan.problem.groups))
+    limits = integer_limits(plan.problem)
     parts = []
     for operand, name, rows, cols, ld, offsets, wanted in (
         (0, "a", columns.m, columns.k, columns.lda, layout.a, columns.k > 0),
@@ -88,5 +104,32 @@ def fills(plan: Plan, base: int, spec: DataSpec) -> npt.NDArray[np.void]:
         part["cols"] = cols[groups]
         part["key"] = data.keys(spec.seed, operand, groups)
         part["type"] = getattr(columns, name)[groups]
+        part["recipe"] = spec.recipe(operand)
+        part["limit"] = limits[groups]
         parts.append(part)
     return np.concatenate(parts)
+
+
+def hashed(plan: Plan, base: int) -> npt.NDArray[np.void]:
+    """HASHED records of every D with elements, for operands that lie at ``base``."""
+    columns = plan.problem.columns
+    groups = np.flatnonzero((columns.m > 0) & (columns.n > 0))
+    size = columns.size("d")[groups]
+    records = np.zeros(len(groups), HASHED)
+    records["ptr"] = plan.layout.d[groups].astype(np.uint64) + np.uint64(base)
+    records["pitch_bytes"] = columns.ldd[groups] * size
+    records["row_bytes"] = columns.n[groups] * size
+    records["rows"] = columns.m[groups]
+    records["group"] = groups
+    return records
+
+
+def integer_limits(problem: Problem) -> Ints:
+    """The largest integer in the operands of each group, for data of kind ``int``."""
+    columns = problem.columns
+    limits = np.ones(len(problem.groups), np.int64)
+    for a in dtypes.BY_NAME.values():
+        for d in dtypes.BY_NAME.values():
+            same = (columns.a == a.code) & (columns.d == d.code)
+            limits[same] = data.integer_limits(columns.k[same], a, d, columns.alpha[same])
+    return limits

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from gemmctl.errors import UsageError
-from gemmctl.measuring.ratio import SAME_WITHIN, interval
+from gemmctl.measuring.ratio import interval, verdict
 from gemmctl.showing.saved import Saved
 
 
@@ -36,14 +36,7 @@ class Difference:
     @property
     def verdict(self) -> str:
         """SAME, FAST, SLOW, or UNSURE where the samples allow more than one of them."""
-        if self.interval is None:
-            return "UNSURE"
-        low, high = self.interval
-        if low >= 1 - SAME_WITHIN and high <= 1 + SAME_WITHIN:
-            return "SAME"
-        if high < 1:
-            return "FAST"
-        return "SLOW" if low > 1 else "UNSURE"
+        return verdict(self.interval, faster="FAST", slower="SLOW")
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,10 @@ from gemmctl.showing.report import Record, Report
 Format = Literal["table", "plain", "markdown", "csv", "json", "jsonl"]
 
 # Words that stand out in a coloured table, by their SGR code.
-STYLES = {"ok": "32", "BAD": "1;31", "FAST": "32", "SLOW": "1;31", "UNSURE": "33"}
+STYLES = {
+    **{"ok": "32", "BAD": "1;31", "UNSURE": "33"},
+    **{"FAST": "32", "FASTER": "32", "SLOW": "1;31", "SLOWER": "1;31"},
+}
 
 
 def render(report: Report, format: Format, *, color: bool = False) -> str:

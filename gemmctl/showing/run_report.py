@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -26,14 +27,22 @@ if TYPE_CHECKING:
     from gemmctl.device.base import Facts, Telemetry
     from gemmctl.kernels.cubins import Manifest
     from gemmctl.measuring.bench import Result, Rival, Settings
+    from gemmctl.measuring.ratio import Ratio
     from gemmctl.planning.plan import Plan
 
 
 MAX_NAMES = 5  # problems that a note names one by one
 NOISY = 0.05  # relative spread that makes a median doubtful
+HOST_BOUND = 0.1  # share of samples; fewer move a median by a seventh of a standard deviation
 AGAINST_NOTE = (
-    "vs is gemmctl's time over the baseline's: below 1 gemmctl is faster; baselines take turns "
-    "with it on the same operands, sum in float32 too, and their results agree with its own"
+    "vs is gemmctl's time over the baseline's: below 1 gemmctl is faster; the verdict is on the "
+    "fastest baseline, with 95% confidence: SAME is within 1%, UNSURE what the samples cannot "
+    "tell; baselines take turns with gemmctl on the same operands, sum in float32 too, and their "
+    "results agree with its own"
+)
+HOST_NOTE = (
+    "*: the GPU had begun before the host had queued all of it, in a tenth of the samples or "
+    "more: that time may hold the host's"
 )
 
 
@@ -57,6 +66,7 @@ def record(result: Result) -> Record:
         "p5_s": result.percentile_s(5),
         "p95_s": result.percentile_s(95),
         "spread": result.spread,
+        "host_bound": result.host_bound,
         "flop_per_s": result.flop_per_s,
         "bytes_per_s": result.bytes_per_s,
         "bound_s": result.bound_s,
@@ -96,7 +106,7 @@ def report(
     columns: tuple[Column[Result], ...] = (
         *map(about_plan, plan_report.about()),
         Column("kernel", lambda r: on_cpu + kernel_cell(r.plan), left=True),
-        Column(f"time us ({settings.cache})", lambda r: number(r.median_s, 1e-6)),
+        Column(f"time us ({settings.cache})", _time_us),
         Column("TFLOP/s", lambda r: number(r.flop_per_s, 1e12)),
         Column("GB/s", lambda r: number(r.bytes_per_s, 1e9)),
         Column("% of bound", lambda r: percent(r.bound_fraction)),
@@ -133,6 +143,8 @@ def report(
             *bound_note(facts.roofline),
             *tuned_note(result.plan for result in results),
             *([AGAINST_NOTE] if any(result.rivals for result in results) else []),
+            *_tally(results),
+            *([HOST_NOTE] if any(map(_host_bound, results)) else []),
         ],
     )
 
@@ -159,13 +171,16 @@ def _against_record(result: Result) -> Record:
     if not result.rivals:
         return {}
     return {
-        "best_ratio": result.best_ratio,
+        "best": result.best.name if result.best else None,
+        **{f"best_{key}": value for key, value in _ratio_record(result.best_ratio).items()},
         "against": {
             rival.name: {
                 "verdict": rival.verdict,
                 "reason": rival.reason or None,
+                "form": rival.form,
                 "median_s": rival.median_s,
-                "ratio": result.ratio(rival),
+                "host_bound": rival.host_bound,
+                **_ratio_record(result.ratios[rival.name]),
                 "samples_s": list(rival.samples),
             }
             for rival in result.rivals
@@ -173,36 +188,75 @@ def _against_record(result: Result) -> Record:
     }
 
 
+def _ratio_record(ratio: Ratio | None) -> Record:
+    return {
+        "ratio": ratio.value if ratio else None,
+        "ratio_interval": list(ratio.interval) if ratio and ratio.interval else None,
+        "ratio_verdict": ratio.verdict if ratio else None,
+    }
+
+
 def _against_columns(results: Sequence[Result]) -> Iterator[Column[Result]]:
-    """Two columns for each baseline, and the ratio to the fastest."""
+    """Two columns for each baseline, and how gemmctl does beside the fastest."""
     rivals = results[0].rivals if results else ()
     for i, rival in enumerate(rivals):
 
         def time_us(result: Result, i: int = i) -> str:
-            median_s = result.rivals[i].median_s
-            return result.rivals[i].verdict if median_s is None else number(median_s, 1e-6)
+            timed = result.rivals[i]
+            return timed.verdict if timed.median_s is None else _time_us(timed)
 
-        def ratio(result: Result, i: int = i) -> str:
-            return ratio_cell(result.ratio(result.rivals[i]))
+        def ratio(result: Result, name: str = rival.name) -> str:
+            found = result.ratios[name]
+            return ratio_cell(found.value if found else None)
 
         yield Column(f"{rival.name} us", time_us)
         yield Column(f"vs {rival.name}", ratio)
     if rivals:
-        yield Column("vs best", lambda r: ratio_cell(r.best_ratio))
+        yield Column("best", lambda r: r.best.name if r.best else "-", left=True)
+        yield Column("vs best", lambda r: ratio_cell(r.best_ratio.value if r.best_ratio else None))
+        yield Column("95% interval", _interval, verbose=True)
+        yield Column("verdict", lambda r: r.best_ratio.verdict if r.best_ratio else "-", left=True)
 
 
-def untimed(results: Iterable[Result]) -> list[str]:
-    """Why baselines were not timed, a line for each reason."""
-    problems: dict[Rival, list[str]] = {}
+def _tally(results: Iterable[Result]) -> list[str]:
+    """How often each verdict was given, if there are any."""
+    counts = Counter(result.best_ratio.verdict for result in results if result.best_ratio)
+    told = ", ".join(f"{verdict} on {count}" for verdict, count in sorted(counts.items()))
+    return [f"beside the fastest baseline of each problem, gemmctl is {told}"] if told else []
+
+
+def _interval(result: Result) -> str:
+    """Where the ratio to the best baseline lies."""
+    found = result.best_ratio.interval if result.best_ratio else None
+    return "..".join(f"{end:.3f}" for end in found or ()) or "-"
+
+
+def _time_us(timed: Result | Rival) -> str:
+    """A median, marked if it may hold the host's time."""
+    return number(timed.median_s, 1e-6) + ("*" if timed.host_bound >= HOST_BOUND else "")
+
+
+def _host_bound(result: Result) -> bool:
+    """Whether a median of this problem is marked."""
+    shares = result.host_bound, *(rival.host_bound for rival in result.rivals)
+    return max(shares) >= HOST_BOUND
+
+
+def exceptions(results: Iterable[Result]) -> list[str]:
+    """Why baselines were not timed, or only in one way; a line for each reason."""
+    problems: dict[tuple[str, str, str], list[str]] = {}
     for result in results:
         for rival in result.rivals:
-            if rival.verdict != "ok":
-                problems.setdefault(rival, []).append(result.plan.problem.name)
+            if rival.reason:
+                timed = f"timed as {'a graph' if rival.form == 'graph' else 'calls'}"
+                told = timed if rival.verdict == "ok" else rival.verdict
+                key = rival.name, told, rival.reason
+                problems.setdefault(key, []).append(result.plan.problem.name)
     return [
-        f"{rival.name} is {rival.verdict} on "
+        f"{name} is {told} on "
         f"{', '.join(names) if len(names) <= MAX_NAMES else f'{len(names)} problems'}: "
-        f"{rival.reason}"
-        for rival, names in problems.items()
+        f"{reason}"
+        for (name, told, reason), names in problems.items()
     ]
 
 

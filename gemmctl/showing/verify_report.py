@@ -22,12 +22,16 @@ from gemmctl.showing.report import (
 
 if TYPE_CHECKING:
     from gemmctl.device.base import Facts
-    from gemmctl.judging.reference import Verdict
+    from gemmctl.judging.verdict import Verdict
     from gemmctl.kernels.cubins import Manifest
     from gemmctl.operands.data import DataSpec
     from gemmctl.planning.plan import Plan
 
 
+RMS_NOTE = (
+    "rms is the size of a group's errors as a whole over what the arithmetic explains; "
+    "above its limit is wrong"
+)
 MAX_DETAILS = 10  # bad groups spelled out per problem in a table; json has them all
 
 
@@ -96,6 +100,8 @@ def report(
             Column("MxNxK", lambda cv: _shape(cv[0], cv[1].group), left=True),
             Column("method", lambda cv: word(cv[1].method), left=True),
             Column("worst", lambda cv: number(cv[1].worst, digits=3)),
+            Column("rms", lambda cv: number(cv[1].rms, digits=3)),
+            Column("rms limit", lambda cv: number(cv[1].rms_limit, digits=3)),
             Column("bad", lambda cv: str(cv[1].bad)),
             Column("verdict", lambda cv: "ok" if cv[1].ok else "BAD", left=True),
         )
@@ -123,8 +129,9 @@ def report(
         left=left,
         details=[text for checked in checks for text in _wrong(checked)],
         notes=[
-            f"{facts.name}: worst is the largest error over what the arithmetic allows; "
-            "above 1 is wrong",
+            f"{facts.name}: worst is the largest error of an element over what the arithmetic "
+            "allows; above 1 is wrong",
+            *([RMS_NOTE] if verbose else []),
             *tuned_note(checked.plan for checked in checks),
         ],
     )
