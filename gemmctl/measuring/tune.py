@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from time import monotonic, sleep
 
@@ -31,17 +30,11 @@ class Settings:
 
 @dataclass(frozen=True)
 class Trial:
-    """One way to run a problem, with its cold samples in seconds.
-
-    ``ratio`` is its time over the winner's, from the rounds in which both were measured; None if
-    that took no time. Where a problem has several launches, it may come by way of the best of an
-    earlier launch, which was measured beside both.
-    """
+    """One way to run a problem, with its cold samples in seconds."""
 
     plan: Plan
     samples: tuple[float, ...]
-    rounds: int  # that it stayed in
-    ratio: float | None
+    rounds: int  # that it was in
 
     @property
     def choice(self) -> str:
@@ -61,7 +54,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Ranking:
-    """A problem's trials, the best first, by their ratios."""
+    """A problem's trials, the best first."""
 
     trials: tuple[Trial, ...]
     untried: int  # candidates that there was no time for
@@ -71,12 +64,17 @@ class Ranking:
         """The winner."""
         return self.trials[0]
 
+    def ratio(self, trial: Trial) -> float | None:
+        """A trial's time over the winner's; None if that took none."""
+        return trial.median_s / self.best.median_s if self.best.median_s else None
+
 
 def candidates(made: Plan, kernels: Sequence[Kernel], launch: int) -> list[Plan]:
     """Plans that differ in how one launch is cut; those first that promise most.
 
     They are the plan as it was made, and one for each choice that is worth considering for that
-    launch; all other launches stay as they are.
+    launch; all other launches stay as they are. None splits sums into more parts than the GPU runs
+    clusters, so that none asks for much memory.
     """
     own = made.launches[launch]
     choices = [
@@ -103,66 +101,71 @@ def measure(
 ) -> Ranking:
     """Rank a problem's candidates by successive halving, those of one launch after another's.
 
-    All of a launch's take turns in bursts of samples; the better half goes on to the next round,
-    which has one burst more for each, until FINALISTS have had theirs or the launch's share of the
-    time is up. The best is where the next launch begins. A GPU rests before every burst, so that
-    all start at the same power. Raises DeviceFailed or DeviceHung.
+    The candidates of a launch take turns in bursts of samples. In the next round are half as many,
+    those with the smallest medians so far, with one burst more for each, and so on until FINALISTS
+    have had theirs or the launch's share of the time is up. Who was left out comes back if the
+    others turn out to be slower. The one with the smallest median is where the next launch begins.
+    A GPU rests before every burst, so that all start at the same power. Raises DeviceFailed or
+    DeviceHung.
     """
-    launches = max(1, len(made.launches))
-    share_s, begin = settings.max_time_s / launches, monotonic()
-    best, heats = _Contestant(made), list[_Heat]()
+    launches, begin = max(1, len(made.launches)), monotonic()
+    share_s = settings.max_time_s / launches
+    best = _Contestant(made)
+    everyone = [best]
     for launch in range(launches):
-        plans = candidates(best.plan, kernels, launch) if made.launches else [made]
-        heat = _Heat([best if one is best.plan else _Contestant(one) for one in plans], best)
-        heats.append(heat)
 
         def spent(launch: int = launch) -> float:
             """The share of this launch's time; none before the first burst, which is taken."""
-            if not any(heat.bursts for heat in heats):
+            if not any(one.samples for one in everyone):
                 return 0.0
             return (monotonic() - begin) / share_s - launch if share_s else 1.0
 
         def told(done: float, launch: int = launch) -> None:
             progress((launch + done) / launches)
 
-        heat.run(device, settings.data, spent, told)
-        best = heat.winner.moved_on()
+        plans = candidates(best.plan, kernels, launch) if made.launches else [made]
+        heat = [best if one is best.plan else _Contestant(one) for one in plans]
+        everyone.extend(one for one in heat if one is not best)
+        _halve(heat, device, settings.data, spent, told)
+        best = min((one for one in heat if one.samples), key=_Contestant.median_s)
+    tried = sorted((one for one in everyone if one.samples), key=_Contestant.median_s)
     return Ranking(
-        trials=tuple(_trials(heats)),
-        untried=sum(not one.samples for heat in heats for one in heat.contestants),
+        tuple(Trial(one.plan, tuple(one.samples), one.rounds) for one in tried),
+        untried=len(everyone) - len(tried),
     )
 
 
-def _trials(heats: Sequence[_Heat]) -> list[Trial]:
-    """What all heats measured, the best first; a heat's winner stands in the next one instead."""
-    trials, to_last = [], 1.0
-    for heat in reversed(heats):
-        for one in sorted(heat.contestants, key=_Contestant.rank):
-            if one.samples and (heat is heats[-1] or one is not heat.winner):
-                ratio = heat.ratio(one) * to_last
-                known = None if math.isnan(ratio) else ratio
-                trials.append(Trial(one.plan, tuple(one.samples), one.rounds, known))
-        to_last *= heat.ratio(heat.seed) if heat.seed.samples else 1.0
-    return sorted(trials, key=lambda trial: trial.ratio or 1.0)
+def _halve(
+    heat: Sequence[_Contestant],
+    device: Device,
+    data: DataSpec,
+    spent: Callable[[], float],
+    told: Callable[[float], None],
+) -> None:
+    """Take bursts of the candidates of one launch, round after round."""
+    sizes = _rounds(len(heat))
+    bursts, total = 0, sum(number * size for number, size in enumerate(sizes, 1))
+    for number, size in enumerate(sizes, 1):
+        if spent() >= 1:
+            break
+        left = sorted(heat, key=_Contestant.median_s)[:size]
+        for one in left:
+            one.rounds += 1
+        for one in left * number:
+            if spent() >= 1:
+                break
+            one.take_burst(device, data)
+            bursts += 1
+            told(min(1.0, max(bursts / total, spent())))
 
 
 class _Contestant:
     """One candidate and its samples."""
 
-    def __init__(self, plan: Plan, samples: Iterable[float] = (), earlier: int = 0) -> None:
+    def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self.samples = list(samples)
-        self.taken: list[int] = []  # samples it had after each round of this heat that it was in
-        self._earlier = earlier  # rounds, in heats before
-
-    @property
-    def rounds(self) -> int:
-        """That it was in."""
-        return self._earlier + len(self.taken)
-
-    def moved_on(self) -> _Contestant:
-        """The same at the beginning of another heat."""
-        return _Contestant(self.plan, self.samples, self.rounds)
+        self.samples: list[float] = []
+        self.rounds = 0
 
     def take_burst(self, device: Device, data: DataSpec) -> None:
         """Set up, warm up, rest, and take samples."""
@@ -178,59 +181,9 @@ class _Contestant:
             taken = session.time(min(max(fitting, 1), BURST), cold=True)
             self.samples += [sample.seconds for sample in taken]
 
-    def rank(self) -> tuple[int, float]:
-        """Smaller is better."""
-        return -len(self.taken), float(np.median(self.samples)) if self.samples else 0.0
-
-
-class _Heat:
-    """The candidates of one launch; ``seed`` is the one that the heat before found best."""
-
-    def __init__(self, contestants: list[_Contestant], seed: _Contestant) -> None:
-        self.contestants, self.seed = contestants, seed
-        self.bursts = 0
-
-    def run(
-        self,
-        device: Device,
-        data: DataSpec,
-        spent: Callable[[], float],
-        told: Callable[[float], None],
-    ) -> None:
-        """Take bursts in turns and leave the worse half out of each next round."""
-        sizes = _rounds(len(self.contestants))
-        total = sum(number * size for number, size in enumerate(sizes, 1))
-        left = self.contestants
-        for number, size in enumerate(sizes, 1):
-            if spent() >= 1:
-                break
-            left = sorted(left, key=_Contestant.rank)[:size]
-            for one in left * number:
-                if spent() >= 1:
-                    break
-                one.take_burst(device, data)
-                self.bursts += 1
-                told(min(1.0, max(self.bursts / total, spent())))
-            for one in left:
-                one.taken.append(len(one.samples))
-
-    @property
-    def winner(self) -> _Contestant:
-        """The best of those that were measured."""
-        return min((one for one in self.contestants if one.samples), key=_Contestant.rank)
-
-    def ratio(self, one: _Contestant) -> float:
-        """A contestant's time over the winner's after the last round that it was in; NaN if 0 / 0.
-
-        The winner has been in as many rounds, and was no slower after any.
-        """
-        if not one.taken:
-            return 1.0  # the seed, where there was no time for a round
-        last = len(one.taken) - 1
-        mine, best = (
-            float(np.median(each.samples[: each.taken[last]])) for each in (one, self.winner)
-        )
-        return mine / best if best else math.nan
+    def median_s(self) -> float:
+        """The middle sample; 0 before the first."""
+        return float(np.median(self.samples)) if self.samples else 0.0
 
 
 def _rounds(contestants: int) -> list[int]:
