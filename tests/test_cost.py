@@ -285,6 +285,39 @@ def test_whatever_gets_slower_makes_no_launch_faster(
     assert cost.estimate(launch, some, worse) >= cost.estimate(launch, some, FITTED)
 
 
+SIMPLE = replace(IDEAL, tile_latency=7)
+
+
+def played(launch: Launch) -> float:
+    """Cycles by SIMPLE of a tile list, from which the CTAs take one entry after another."""
+    sharing = max(1, launch.clusters * launch.kernel.cluster / launch.machine.sm_count)
+    multiply = 2.0 * launch.kernel.rows * launch.tiles["width"] * 64 / WGMMA_FLOP
+    taken = 7 + multiply * launch.tiles["k_tiles"] * sharing
+    if len(taken) > 8 * launch.clusters:
+        return float(taken.sum() / launch.clusters + taken.max() / 2)
+    free = [0.0] * launch.clusters
+    for cycles in taken.tolist():
+        free[free.index(min(free))] += cycles
+    return max(free)
+
+
+@patient
+@given(launches())
+def test_a_launch_takes_what_its_tile_list_takes_as_ctas_take_from_it(
+    drawn: tuple[Problem, Launch],
+) -> None:
+    some, launch = drawn
+    assert cost.estimate(launch, some, SIMPLE) == pytest.approx(played(launch))
+
+
+def test_tiles_that_are_spread_among_others_count_in_that_order() -> None:
+    some = make_problem("m: 512, n: 1024, k: 64", "m: 640, n: 5248, k: 64")
+    launch = launch_of(some)
+    in_order = launch.tiles[np.argsort(launch.tiles["group"], kind="stable")]
+    assert played(launch) != played(replace(launch, tiles=in_order))
+    assert cost.estimate(launch, some, SIMPLE) == pytest.approx(played(launch))
+
+
 # What a launch costs at least
 
 

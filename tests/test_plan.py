@@ -268,9 +268,9 @@ def test_flops_are_two_for_every_product() -> None:
 
 
 def test_flops_do_not_overflow() -> None:
-    some = make_problem(f"m: 2048, n: 2048, k: {2**31 - 8}, count: 520")
+    some = make_problem(f"m: {2**17}, n: {2**17}, k: {2**31 - 8}")
     (made,) = plan.make([some], [kernel for kernel in KERNELS if kernel.name == "128x256-c2"])
-    assert made.flops == 2 * 520 * 2**22 * (2**31 - 8) > 2**63
+    assert made.flops == 2 * 2**34 * (2**31 - 8) > 2**64
 
 
 @pytest.mark.parametrize(
@@ -457,16 +457,19 @@ def test_the_shape_is_a_range_where_groups_differ() -> None:
 
 def test_planning_says_how_long_it_took(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
-    choose = plan.choose
 
-    def slowly(*args: Any) -> list[Choice]:
-        clock.sleep(2.5)
-        return choose(*args)
+    def slowed(function: Callable[..., Any], seconds: float) -> Callable[..., Any]:
+        def slowly(*args: Any) -> Any:
+            clock.sleep(seconds)
+            return function(*args)
+
+        return slowly
 
     monkeypatch.setattr(plan, "perf_counter", clock.monotonic)
-    monkeypatch.setattr(plan, "choose", slowly)
+    for function, seconds in ((plan.refusals, 0.5), (plan.choose, 2.5), (plan.lay_out, 8)):
+        monkeypatch.setattr(plan, function.__name__, slowed(function, seconds))
     made = plan_of("m: 8, n: 8, k: 8", "m: 8, n: 8, k: 8, a: f16")
-    assert made.plan_s == 5
+    assert made.plan_s == 0.5 + 2 * 2.5 + 8
     assert made == replace(made, plan_s=0)
 
 

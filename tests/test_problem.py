@@ -449,6 +449,66 @@ def test_standard_input_that_is_not_utf_8_is_refused() -> None:
         reading.load(["-"], stdin)
 
 
+# As far as it can be read
+
+
+def test_what_is_right_is_read_beside_what_is_wrong(tmp_path: Path) -> None:
+    stdin = io.StringIO(listed("{m: 1, n: 1, k: -1}", "{m: 2, n: 1, k: 8}"))
+    found = reading.read(["-", str(tmp_path / "none.yaml")], stdin)
+    [only] = found.problems
+    assert [group.m for group in only.groups] == [2]
+    assert [said.split(" ")[0] for _, said in found.errors] == ["k"]
+    assert len(found.unreadable) == 1
+
+
+def test_errors_of_others_are_told_in_the_order_of_files_and_lines(tmp_path: Path) -> None:
+    path = tmp_path / "list.yaml"
+    path.write_text(listed("{m: 1, n: 1, k: 8}").replace("name: p", "name: q"))
+    found = reading.read(
+        ["-", str(path)], io.StringIO(listed("{m: 1, n: 1, k: x}", "{m: 1, n: 1, k: 8}"))
+    )
+    first, second = found.problems
+    more = [(second.groups[0].where("m"), "second"), (first.groups[0].where("n"), "first")]
+    with pytest.raises(ListError) as caught:
+        found.check(more)
+    assert [said.split(" ")[0] for _, said in caught.value.errors] == ["k", "first", "second"]
+
+
+def test_lists_without_errors_pass(tmp_path: Path) -> None:
+    reading.read(["-"], io.StringIO(listed("{m: 1, n: 1, k: 1}"))).check()
+
+
+@pytest.mark.parametrize(
+    ("group", "expected"),
+    [
+        ("{M: 1, N: 1, K: 1}", ["unknown keys 'M', 'N' and 'K' in a group; did you mean 'm', 'n'"]),
+        ("{M: 1, n: 1}", ["this group has no k;", "unknown key 'M' in a group; did you mean 'm'?"]),
+        ("{m: 1, n: 1, k: 8, ld_a: 4}", ["unknown key 'ld_a' in a group; did you mean 'lda'?"]),
+    ],
+)
+def test_a_slip_of_the_pen_is_told_once(group: str, expected: list[str]) -> None:
+    told = sorted(message for _, _, message in errors(listed(group)))
+    assert len(told) == len(expected)
+    assert all(message.startswith(start) for message, start in zip(told, expected, strict=True))
+
+
+def test_a_slip_of_the_pen_in_the_defaults_is_not_told_of_every_group() -> None:
+    text = listed("{n: 1, k: 1}", "{n: 2, k: 1}", defaults="{M: 8}")
+    assert [(line, column) for line, column, _ in errors(text)] == [(2, 12)]
+
+
+def test_progress_grows_up_to_the_whole_over_all_files(tmp_path: Path) -> None:
+    paths = [tmp_path / name for name in ("x", "y")]
+    for path in paths:
+        path.write_text(
+            listed(*["{m: 1, n: 1, k: 1}"] * 3000).replace("name: p", f"name: {path.name}")
+        )
+    heard: list[float] = []
+    reading.read(list(map(str, paths)), io.StringIO(), heard.append)
+    assert heard == sorted(heard)
+    assert len(heard) > 4 and 0.5 in heard and heard[-1] == 1
+
+
 # --only
 
 

@@ -169,6 +169,17 @@ def test_no_two_operands_of_a_long_list_have_the_same_key() -> None:
     assert len(set(keys.tolist())) > 30000 - 10
 
 
+def test_the_largest_integer_is_that_of_each_groups_types_and_scalars() -> None:
+    group, types = "m: 8, n: 8, k: 64, alpha: 1000", ("d: f16", "d: f32", "d: bf16", "a: f16")
+    problem = make_problem(*(f"{group}, {of}" for of in types))
+    expected = [
+        data.integer_limits(np.array([64]), dtypes.BY_NAME[a], dtypes.BY_NAME[d], np.array([1e3]))
+        for a, d in (("bf16", "f16"), ("bf16", "f32"), ("bf16", "bf16"), ("f16", "f16"))
+    ]
+    assert tables.integer_limits(problem).tolist() == np.concatenate(expected).tolist()
+    assert len(set(tables.integer_limits(problem).tolist())) > 1
+
+
 def test_what_is_generated_is_what_the_launches_read() -> None:
     made = plan_of(*GROUPS)
     read = {int(ptr) for table in built(made) for ptr in (*table.ptr_a, *table.ptr_b, *table.ptr_c)}

@@ -308,6 +308,27 @@ def test_any_text_means_the_same_and_has_the_same_errors_with_libyaml_and_withou
     assert places(node) == places(expected)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a: |# no blank before\n  b",  # libyaml takes all these
+        "[a?b, c? ]",
+        "a: 1\t",
+        "{a: 1,\tb: 2}",
+        "%YAML 1.3\n---\na: 1",
+        "%FOO\n---\na: 1",
+        "a: 1\n\ufeffb: 2",
+        "? ",  # which it places elsewhere
+        "a: [b: ]",
+        "{a: , b: 2}",
+    ],
+)
+def test_what_libyaml_reads_otherwise_is_read_as_pyyaml_reads_it(text: str) -> None:
+    (node, errors), (expected, expected_errors) = read(text), without_libyaml(text)
+    assert errors == expected_errors
+    assert places(node) == places(expected)
+
+
 @pytest.mark.parametrize("path", sorted(PROBLEMS.glob("*.yaml")), ids=lambda path: path.stem)
 def test_lists_that_ship_are_read_by_libyaml_alone_and_mean_the_same(
     path: Path, monkeypatch: pytest.MonkeyPatch

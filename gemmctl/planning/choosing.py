@@ -21,7 +21,7 @@ def choose(
     machine: Machine,
     split: bool = True,
 ) -> list[Choice]:
-    """The fastest way to cut each of some launches (its groups); the first of several as fast.
+    """The fastest way to cut each of some launches, which are given by their groups.
 
     Sums are split only if ``split``. What the cost is at least is found for all launches at once,
     and the cost itself only where it could be the least.
@@ -41,8 +41,7 @@ def choose(
                     problem, groups, kernel, width, machine, np.repeat(splits, sizes)
                 )
                 ways.append((kernel, width, splits))
-                bound = cost.at_least(parted, problem, starts)
-                bounds.append(np.where(splits > 1, bound, np.inf))
+                bounds.append(cost.at_least(parted, problem, starts))
     return [
         _least(problem, own, ways, i, bound, machine)
         for i, (own, bound) in enumerate(zip(launches, np.transpose(bounds), strict=True))
@@ -58,18 +57,18 @@ def _least(
     machine: Machine,
 ) -> Choice:
     """The way of least cost to cut one launch; ``bounds`` say what each costs at least."""
-    least, first = np.inf, len(ways)
+    least, best = np.inf, ways[0]
     seen = set()
     for index in np.argsort(bounds, kind="stable").tolist():
         kernel, width, splits = ways[index]
         if bounds[index] * (1 - SLACK) > least:
             break
-        if (kernel, bounds[index]) in seen:  # another width that comes to the same cut
+        if (kernel, bounds[index]) in seen:  # another width, or no split, that is the same cut
             continue
         seen.add((kernel, bounds[index]))
         planned = tiling.grid(problem, groups, kernel, width, machine, splits[launch])
         found = cost.estimate(planned, problem)
-        if (found, index) < (least, first):
-            least, first = found, index
-    kernel, width, splits = ways[first]
+        if found < least:
+            least, best = found, ways[index]
+    kernel, width, splits = best
     return Choice(kernel.name, width, int(splits[launch]))

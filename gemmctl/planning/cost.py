@@ -60,17 +60,18 @@ def at_least(
     """
     entries = np.add.reduceat(launches.entries, starts)
     clusters = np.minimum(launches.room, entries)
-    of = np.repeat(clusters, np.diff(starts, append=len(launches.groups)))  # each group's launch
+    of = clusters  # of each group's launch
+    if len(starts) > 1:
+        of = np.repeat(clusters, np.diff(starts, append=len(launches.groups)))
     parts, k_tiles, widths = launches.parts, launches.k_tiles, launches.widths
-    multiply, longest, shortest = (
-        _cycles(launches, of, widths, k, 0, constants)
-        for k in (k_tiles / parts, -(-k_tiles // parts), k_tiles // parts)
-    )
-    total = launches.whole * parts * multiply
+    multiply = _cycles(launches, of, widths, k_tiles / parts, 0, constants)
+    total, longest, shortest = launches.whole * parts * multiply, multiply, multiply
     if launches.sums.any():
         add_up = _cycles(launches, of, REDUCED_ROWS, 0, parts, constants)
         total += launches.sums * add_up
-        longest = np.maximum(longest, np.where(parts > 1, add_up, 0))
+        longest = _cycles(launches, of, widths, -(-k_tiles // parts), 0, constants)
+        longest = np.where(parts > 1, np.maximum(longest, add_up), longest)
+        shortest = _cycles(launches, of, widths, k_tiles // parts, 0, constants)
         shortest = np.where(parts > 1, np.minimum(shortest, add_up), shortest)
     mean, longest = np.add.reduceat(total, starts) / clusters, np.maximum.reduceat(longest, starts)
     rounds = -(-entries // clusters) * np.minimum.reduceat(shortest, starts)
