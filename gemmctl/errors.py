@@ -34,7 +34,7 @@ class GemmctlError(Exception):
 
 
 class UsageError(GemmctlError):
-    """The command line, an input file or an output path cannot be used."""
+    """The command line, or a file or stream, cannot be used."""
 
     exit_code = 2
 
@@ -49,6 +49,12 @@ class ListError(UsageError):
     def __init__(self, errors: Iterable[tuple[Mark, str]]) -> None:
         self.errors = tuple(errors)
         super().__init__("\n".join(mark.explain(message) for mark, message in self.errors))
+
+
+class ClosedPipe(GemmctlError):
+    """Who reads the results has gone; there is nothing to say, and nobody to say it to."""
+
+    exit_code = 141
 
 
 class DeviceUnusable(GemmctlError):
