@@ -7,32 +7,51 @@ import io
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
-from gemmctl.showing.report import Record, Report
+from gemmctl.showing.report import Record, Report, word
 
 Format = Literal["table", "plain", "markdown", "csv", "json", "jsonl"]
 
-# Words that stand out in a coloured table, by their SGR code.
-STYLES = {"ok": "32", "BAD": "1;31", "FAST": "32", "SLOW": "1;31", "UNSURE": "33"}
+# Words and signs that stand out in a coloured table, by their SGR code.
+GOOD, WRONG, DOUBTFUL = "32", "1;31", "33"
+STYLES = {
+    "ok": GOOD, "BAD": WRONG,
+    "FAST": GOOD, "SLOW": WRONG, "UNSURE": DOUBTFUL,
+    "<": GOOD, ">": WRONG, "?": DOUBTFUL,
+}  # fmt: skip
 
 
-def render(report: Report, format: Format, *, color: bool = False) -> str:
-    """The report as text that ends in a newline."""
+def render(report: Report, format: Format, *, color: bool = False, width: int | None = None) -> str:
+    """The report as text that ends in a newline; a table no wider than ``width``, if it can be."""
     match format:
         case "json":
-            whole = {**report.head, report.items: report.records}
-            return json.dumps(_plain(whole), indent=1) + "\n"
+            return document(report.head, report.items, map(compact, report.records))
         case "jsonl":
             return "".join(line(report.head, record) for record in report.records)
         case "csv":
-            return _csv([{**report.head, **record} for record in report.records])
+            return _csv([{**record, **report.head} for record in report.records])
+    if format == "table" and width is not None:
+        report = _fitted(report, width)
     return _text(report, format, color)
+
+
+def document(head: Record, items: str, records: Iterable[str]) -> str:
+    """A whole JSON document; of the records, which are JSON already, each is a line."""
+    top = json.dumps(_plain({**head, items: []}), indent=1).removesuffix("]\n}")
+    lines = ",\n  ".join(records)
+    return f"{top}\n  {lines}\n ]\n}}\n"
 
 
 def line(head: Record, record: Record) -> str:
     """One record as a line of JSON that stands on its own."""
-    return json.dumps(_plain({**head, **record}), separators=(",", ":")) + "\n"
+    return compact({**head, **record}) + "\n"
+
+
+def compact(record: Record) -> str:
+    """A record as JSON on one line."""
+    return json.dumps(_plain(record), separators=(",", ":"))
 
 
 def _plain(value: Any) -> Any:
@@ -62,23 +81,32 @@ def _flat(record: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, An
         if isinstance(value, Mapping):
             yield from _flat(value, f"{prefix}{name}.")
         elif not isinstance(value, list | tuple):
-            yield prefix + name, value
+            yield word(prefix + name), value
+
+
+def _fitted(report: Report, width: int) -> Report:
+    """The report with the columns that fit, and a note that names the others."""
+    table, missing = report.table.fitted(width)
+    if not missing:
+        return report
+    note = f"no room for {', '.join(missing)}: --columns picks, -f plain has them all"
+    return replace(report, table=table, notes=[*report.notes, note])
 
 
 def _text(report: Report, format: Format, color: bool) -> str:
     import tabulate
 
     tabulate.MIN_PADDING = 0  # it would widen every column by two blanks
-    rows = report.rows
+    rows = report.table.rows
     if format == "markdown":
         rows = [[cell.replace("|", "\\|") for cell in row] for row in rows]
     elif color:
         rows = [[_styled(cell) for cell in row] for row in rows]
     table = tabulate.tabulate(
         rows,
-        headers=report.titles,
+        headers=report.table.titles,
         tablefmt={"table": "simple", "plain": "plain", "markdown": "pipe"}[format],
-        colalign=["left" if left else "right" for left in report.left] if rows else None,
+        colalign=["left" if left else "right" for left in report.table.left] if rows else None,
         disable_numparse=True,
     )
     notes = () if format == "plain" else report.notes
@@ -87,4 +115,5 @@ def _text(report: Report, format: Format, color: bool) -> str:
 
 
 def _styled(cell: str) -> str:
-    return f"\x1b[{STYLES[cell]}m{cell}\x1b[0m" if cell in STYLES else cell
+    said = cell.lstrip("0123456789.")  # a ratio may have its verdict behind it
+    return f"\x1b[{STYLES[said]}m{cell}\x1b[0m" if said in STYLES else cell

@@ -7,20 +7,21 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from gemmctl.measuring.ratio import MIN_SAMPLES
 from gemmctl.showing import plan_report
 from gemmctl.showing.report import (
-    Column,
     Record,
     Report,
     bound_note,
     head_of,
     kernel_cell,
+    names,
     number,
     percent,
     ratio_cell,
-    tabled,
     tuned_note,
 )
+from gemmctl.showing.table import DEFAULT, Column, View
 
 if TYPE_CHECKING:
     from gemmctl.device.base import Facts, Telemetry
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from gemmctl.planning.plan import Plan
 
 
-MAX_NAMES = 5  # problems that a note names one by one
 NOISY = 0.05  # relative spread that makes a median doubtful
 AGAINST_NOTE = (
     "vs is gemmctl's time over the baseline's: below 1 gemmctl is faster; baselines take turns "
@@ -70,19 +70,12 @@ def record(result: Result) -> Record:
     }
 
 
-def report(
-    head: Record,
-    results: Sequence[Result],
-    facts: Facts,
-    settings: Settings,
-    *,
-    verbose: bool = False,
-) -> Report:
-    """The throughput table."""
+def columns(facts: Facts, settings: Settings, rivals: Sequence[str]) -> tuple[Column[Result], ...]:
+    """What the table says of every problem; ``rivals`` are the baselines' names."""
     on_cpu = "cpu:" if facts.kind == "cpu" else ""
 
     def about_plan(column: Column[Plan]) -> Column[Result]:
-        return Column(column.title, lambda r: column.cell(r.plan), column.left)
+        return Column(column.title, lambda r: column.cell(r.plan), column.left, rank=column.rank)
 
     def setup_us(result: Result) -> str:
         device_s = result.setup.device_s
@@ -92,46 +85,56 @@ def report(
     def telemetry(value: Callable[[Telemetry], float], scale: float) -> Callable[[Result], str]:
         return lambda r: number(_middle(value(reading) for reading in r.telemetry), scale)
 
-    replay = _replay_columns(results)
-    columns: tuple[Column[Result], ...] = (
+    replay: Column[Result] = Column("replay us", lambda r: number(r.setup.replay_s, 1e-6), rank=11)
+    return (
         *map(about_plan, plan_report.about()),
-        Column("kernel", lambda r: on_cpu + kernel_cell(r.plan), left=True),
+        Column("kernel", lambda r: on_cpu + kernel_cell(r.plan), left=True, rank=3),
         Column(f"time us ({settings.cache})", lambda r: number(r.median_s, 1e-6)),
         Column("TFLOP/s", lambda r: number(r.flop_per_s, 1e12)),
-        Column("GB/s", lambda r: number(r.bytes_per_s, 1e9)),
+        Column("GB/s", lambda r: number(r.bytes_per_s, 1e9), rank=2),
         Column("% of bound", lambda r: percent(r.bound_fraction)),
-        Column("spread %", lambda r: percent(r.spread)),
-        Column("set-up us", setup_us),
-        *replay,
-        Column("samples", lambda r: str(len(r.samples)), verbose=True),
-        Column("min us", lambda r: number(min(r.samples), 1e-6), verbose=True),
-        Column("p5 us", lambda r: number(r.percentile_s(5), 1e-6), verbose=True),
-        Column("p95 us", lambda r: number(r.percentile_s(95), 1e-6), verbose=True),
-        Column("tiles", lambda r: str(r.plan.tiles), verbose=True),
-        Column("waves", lambda r: number(r.plan.waves, digits=3), verbose=True),
-        Column("tile eff. %", lambda r: percent(r.plan.tile_efficiency), verbose=True),
-        Column("SM MHz", telemetry(lambda t: t.sm_hz, 1e6), verbose=True),
-        Column("power W", telemetry(lambda t: t.power_w, 1), verbose=True),
-        Column("throttle", _throttle, left=True, verbose=True),
-        *_against_columns(results),
+        Column("spread %", lambda r: percent(r.spread), rank=4),
+        Column("set-up us", setup_us, rank=10),
+        *([replay] if _replays(facts, settings) else []),
+        Column("samples", lambda r: str(len(r.samples)), verbose=True, rank=20),
+        Column("min us", lambda r: number(min(r.samples), 1e-6), verbose=True, rank=19),
+        Column("p5 us", lambda r: number(r.percentile_s(5), 1e-6), verbose=True, rank=18),
+        Column("p95 us", lambda r: number(r.percentile_s(95), 1e-6), verbose=True, rank=18),
+        Column("tiles", lambda r: str(r.plan.tiles), verbose=True, rank=17),
+        Column("waves", lambda r: number(r.plan.waves, digits=3), verbose=True, rank=16),
+        Column("padding %", lambda r: percent(1 - r.plan.tile_efficiency), verbose=True, rank=15),
+        Column("SM MHz", telemetry(lambda t: t.sm_hz, 1e6), verbose=True, rank=13),
+        Column("power W", telemetry(lambda t: t.power_w, 1), verbose=True, rank=14),
+        Column("throttle", _throttle, left=True, verbose=True, rank=12),
+        *_against_columns(rivals),
     )
-    titles, rows, left = tabled(columns, results, verbose)
+
+
+def report(
+    head: Record,
+    results: Sequence[Result],
+    facts: Facts,
+    settings: Settings,
+    rivals: Sequence[str] = (),
+    view: View = DEFAULT,
+) -> Report:
+    """The throughput table."""
+    shown = columns(facts, settings, rivals)
+    results = view.order(shown, results)
     return Report(
         head=head,
         items="problems",
         records=[record(result) for result in results],
-        titles=titles,
-        rows=rows,
-        left=left,
+        table=view.table(shown, results),
         notes=[
             f"{facts.name}{f', driver {facts.driver}' if facts.driver else ''}; "
             f"{settings.cache} cache, {settings.data.kind} data, seed {settings.data.seed}; "
             + (f"{facts.timers[settings.cache]}; " if facts.timers else "")
             + _setup_note(facts, settings)
-            + ("; replay us is host time per run" if replay else ""),
+            + ("; replay us is host time per run" if _replays(facts, settings) else ""),
             *bound_note(facts.roofline),
             *tuned_note(result.plan for result in results),
-            *([AGAINST_NOTE] if any(result.rivals for result in results) else []),
+            *([AGAINST_NOTE] if rivals else []),
         ],
     )
 
@@ -145,11 +148,9 @@ def _setup_note(facts: Facts, settings: Settings) -> str:
     return "set-up us is host + GPU time, not part of the time measured"
 
 
-def _replay_columns(results: Sequence[Result]) -> tuple[Column[Result], ...]:
-    """What the host spends on a run, if there are runs that are CUDA graphs."""
-    if all(result.setup.replay_s is None for result in results):
-        return ()
-    return (Column("replay us", lambda r: number(r.setup.replay_s, 1e-6)),)
+def _replays(facts: Facts, settings: Settings) -> bool:
+    """Whether runs are CUDA graphs, which the host launches again and again."""
+    return facts.kind == "cuda" and settings.launch != "grouped"
 
 
 def _against_record(result: Result) -> Record:
@@ -171,10 +172,9 @@ def _against_record(result: Result) -> Record:
     }
 
 
-def _against_columns(results: Sequence[Result]) -> Iterator[Column[Result]]:
+def _against_columns(rivals: Sequence[str]) -> Iterator[Column[Result]]:
     """Two columns for each baseline, and the ratio to the fastest."""
-    rivals = results[0].rivals if results else ()
-    for i, rival in enumerate(rivals):
+    for i, name in enumerate(rivals):
 
         def time_us(result: Result, i: int = i) -> str:
             median_s = result.rivals[i].median_s
@@ -183,10 +183,15 @@ def _against_columns(results: Sequence[Result]) -> Iterator[Column[Result]]:
         def ratio(result: Result, i: int = i) -> str:
             return ratio_cell(result.ratio(result.rivals[i]))
 
-        yield Column(f"{rival.name} us", time_us)
-        yield Column(f"vs {rival.name}", ratio)
+        yield Column(f"{name} us", time_us, rank=4)
+        yield Column(f"vs {name}", ratio, rank=1)
     if rivals:
         yield Column("vs best", lambda r: ratio_cell(r.best_ratio))
+
+
+def advice(results: Sequence[Result], settings: Settings) -> list[str]:
+    """What to know of some problems, and what to do about it, a line for each."""
+    return [*untimed(results), *_once(results, settings), *_noisy(results)]
 
 
 def untimed(results: Iterable[Result]) -> list[str]:
@@ -197,15 +202,23 @@ def untimed(results: Iterable[Result]) -> list[str]:
             if rival.verdict != "ok":
                 problems.setdefault(rival, []).append(result.plan.problem.name)
     return [
-        f"{rival.name} is {rival.verdict} on "
-        f"{', '.join(names) if len(names) <= MAX_NAMES else f'{len(names)} problems'}: "
-        f"{rival.reason}"
-        for rival, names in problems.items()
+        f"{rival.name} is {rival.verdict} on {names(found)}: {rival.reason}"
+        for rival, found in problems.items()
     ]
 
 
-def noisy(results: Iterable[Result]) -> list[str]:
-    """Advice on problems whose spread stayed above NOISY."""
+def _once(results: Iterable[Result], settings: Settings) -> list[str]:
+    """Problems that there was time to run a few times only."""
+    return [
+        f"{r.plan.problem.name}: one run takes {number(r.median_s, digits=2)} s, so --max-time "
+        f"{settings.max_time_s:g} was enough for {len(r.samples)}; raise it to know the spread"
+        for r in results
+        if len(r.samples) < MIN_SAMPLES and len(r.samples) < settings.runs
+    ]
+
+
+def _noisy(results: Iterable[Result]) -> list[str]:
+    """Problems whose spread stayed above NOISY."""
     return [
         f"{r.plan.problem.name}: samples spread by {percent(r.spread)}%; "
         "raise --max-time and --runs, or quiet the machine"
