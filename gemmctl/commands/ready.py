@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING
 
-from gemmctl.errors import DeviceFailed
+from gemmctl.commands.sources import TYPED, Sources
+from gemmctl.errors import DeviceFailed, UsageError
+
+DEVICE_VARIABLE = "GEMMCTL_DEVICE"
 
 if TYPE_CHECKING:
     from gemmctl.device.base import Device
@@ -14,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def planned(
-    files: list[str],
+    found: Sources,
     only: list[str] | None,
     launch: Launching = "grouped",
     *,
@@ -26,12 +30,13 @@ def planned(
     from gemmctl.planning import plan
 
     kernels = cubins.manifest().named(kernel)
-    problems = problem.select(reading.load(files, sys.stdin), only or ())
+    texts = [] if found.typed is None else [(TYPED, found.typed)]
+    problems = problem.select(reading.load(found.paths, sys.stdin, texts), only or ())
     return plan.make(problems, kernels, launch=launch)
 
 
 def ready(
-    files: list[str],
+    found: Sources,
     only: list[str] | None,
     name: str,
     out: Output,
@@ -46,14 +51,13 @@ def ready(
     memory before any is run. ``tuned``: what was found fastest on the device goes before what the
     cost model chooses.
     """
-    from gemmctl.device import open_device
     from gemmctl.kernels import cubins
     from gemmctl.measuring.tune_cache import TuneCache
     from gemmctl.planning import plan
     from gemmctl.planning.tiling import H200, Machine
 
-    plans = planned(files, only, launch, kernel=kernel)
-    device, why_not_gpu = open_device(name)
+    plans = planned(found, only, launch, kernel=kernel)
+    device, why_not_gpu = opened(name)
     if why_not_gpu:
         out.note(f"{why_not_gpu}; running on the CPU")
     manifest, count = cubins.manifest(), device.facts.sm_count
@@ -72,3 +76,15 @@ def ready(
                 "run fewer or smaller groups at a time"
             )
     return plans, device
+
+
+def opened(name: str) -> tuple[Device, str | None]:
+    """The device of that name, and why it is no GPU where one was looked for."""
+    from gemmctl.device import open_device
+
+    try:
+        return open_device(name)
+    except UsageError as error:
+        if name == os.environ.get(DEVICE_VARIABLE):
+            raise UsageError(f"{DEVICE_VARIABLE}: {error}") from None
+        raise

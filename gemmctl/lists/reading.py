@@ -26,15 +26,19 @@ _MAPPINGS: dict[str, tuple[tuple[str, ...], str]] = {
 }
 
 
-def load(paths: Sequence[str], stdin: TextIO) -> list[Problem]:
+def load(
+    paths: Sequence[str], stdin: TextIO, texts: Sequence[tuple[str, str]] = ()
+) -> list[Problem]:
     """Read problem lists as one long list; the path ``-`` is ``stdin``.
+
+    ``texts`` are lists that are no files, each with what errors call it.
 
     Raises ListError with every error of every list, UsageError if a file cannot be read.
     """
     errors: Errors = []
     problems: list[Problem] = []
     names: dict[str, Mark] = {}
-    for file, text in _texts(paths, stdin):
+    for file, text in [*_texts(paths, stdin), *texts]:
         found: Errors = []
         problems += _read_list(yamlfile.load(text, file, found), names, found)
         # An alias is checked wherever it is used; its errors are told once.
