@@ -19,15 +19,17 @@ MIN_SAMPLES = 10  # fewer say nothing about their own spread
 BATCH_S = 0.05  # seconds of samples between two looks at the clock; an H200 slows down after it
 REST_S = 0.3  # idle seconds before every batch on a GPU, so that all start at the same power
 WARMUP_SHARE = 0.25  # of max_time_s at most
+LONG_S = 1.0  # seconds of a run that need no warm-up, if there is no time for another
 
 
 @dataclass(frozen=True)
 class Settings:
     """How to run and to sample; stored with every result.
 
-    At most ``runs`` samples are taken and ``max_time_s`` seconds spent on a problem (but one
-    sample is always taken); fewer once the spread of at least MIN_SAMPLES is below ``max_noise``.
-    Each baseline that is timed beside a problem takes as many samples and as long again.
+    At most ``runs`` samples are taken and ``max_time_s`` seconds spent on a problem, warm-up
+    included (but one sample is always taken); fewer once the spread of at least MIN_SAMPLES is
+    below ``max_noise``. Each baseline that is timed beside a problem takes as many samples and as
+    long again.
     """
 
     warmup: int = 3
@@ -158,7 +160,11 @@ def measure(
     begin = monotonic()
     for contestant in everyone:
         contestant.warm_up()
-    while True:
+    spent = monotonic() - begin
+    while not all(contestant.done for contestant in everyone):
+        turn_s = sum(contestant.run_s for contestant in everyone)
+        if spent + turn_s > limit_s and all(contestant.samples for contestant in everyone):
+            break
         for contestant in everyone:
             if len(contestant.samples) == settings.runs:
                 continue
@@ -169,8 +175,6 @@ def measure(
         spent = monotonic() - begin
         fewest = min(len(contestant.samples) for contestant in everyone)
         progress(min(1.0, max(fewest / settings.runs, spent / limit_s if limit_s else 1.0)))
-        if spent >= limit_s or all(contestant.done for contestant in everyone):
-            break
     roofline = device.facts.roofline
     return Result(
         plan=plan,
@@ -191,20 +195,24 @@ class _Contestant:
     def __init__(self, timed: Timed, settings: Settings) -> None:
         self._timed, self._settings = timed, settings
         self._cold = settings.cache == "cold"
-        self._run_s = 0.0  # of wall time that the last run took; 0 if there was none
+        self.run_s = 0.0  # of wall time that the last run took; 0 if there was none
         self.samples: list[float] = []
 
     def warm_up(self) -> None:
-        """Run a few times."""
-        begin = monotonic()
+        """Run a few times; a long run that leaves no time for another is the one sample."""
+        begin, limit_s = monotonic(), self._settings.max_time_s
         for _ in range(self._settings.warmup):
-            self._time(1)
-            if monotonic() - begin > self._settings.max_time_s * WARMUP_SHARE:
+            samples = self._time(1)
+            spent = monotonic() - begin
+            if self.run_s > LONG_S and spent + self.run_s > limit_s:
+                self.samples = samples
+                break
+            if spent > limit_s * WARMUP_SHARE:
                 break
 
     def take_batch(self) -> None:
         """Take about BATCH_S seconds of samples, at least one."""
-        fitting = int(BATCH_S / self._run_s) if self._run_s else 1
+        fitting = int(BATCH_S / self.run_s) if self.run_s else 1
         self.samples += self._time(min(max(fitting, 1), self._settings.runs - len(self.samples)))
 
     @property
@@ -219,5 +227,5 @@ class _Contestant:
     def _time(self, count: int) -> list[float]:
         started = monotonic()
         samples = self._timed.time(count, cold=self._cold)
-        self._run_s = (monotonic() - started) / count
+        self.run_s = (monotonic() - started) / count
         return samples

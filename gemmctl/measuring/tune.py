@@ -34,7 +34,7 @@ class Trial:
 
     plan: Plan
     samples: tuple[float, ...]
-    rounds: int  # that it stayed in
+    rounds: int  # that it was in
 
     @property
     def choice(self) -> str:
@@ -54,7 +54,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Ranking:
-    """A problem's trials, the best first: those that stayed in longest, by their medians."""
+    """A problem's trials, the best first."""
 
     trials: tuple[Trial, ...]
     untried: int  # candidates that there was no time for
@@ -107,9 +107,11 @@ def measure(
 ) -> Ranking:
     """Rank a problem's candidates by successive halving.
 
-    All of them take turns in bursts of samples; the better half goes on to the next round, which
-    has one burst more for each, until FINALISTS have had theirs or the time is up. A GPU rests
-    before every burst, so that all start at the same power. Raises DeviceFailed or DeviceHung.
+    All of them take turns in bursts of samples. In the next round are half as many, those with the
+    smallest medians so far, with one burst more for each, and so on until FINALISTS have had theirs
+    or the time is up. Who was left out comes back if the others turn out to be slower, so the one
+    that is kept has the smallest median of all. A GPU rests before every burst, so that all start
+    at the same power. Raises DeviceFailed or DeviceHung.
     """
     everyone = [_Contestant(candidate) for candidate in candidates(made, kernels)]
     rounds = _rounds(len(everyone))
@@ -122,20 +124,19 @@ def measure(
             return 0.0
         return (monotonic() - begin) / settings.max_time_s if settings.max_time_s else 1.0
 
-    left = everyone
     for number, size in enumerate(rounds, 1):
         if spent() >= 1:
             break
-        left = sorted(left, key=_Contestant.rank)[:size]
+        left = sorted(everyone, key=_Contestant.median_s)[:size]
         for contestant in left:
-            contestant.rounds = number
+            contestant.rounds += 1
         for contestant in left * number:
             if spent() >= 1:
                 break
             contestant.take_burst(device, settings.data)
             bursts += 1
             progress(min(1.0, max(bursts / total, spent())))
-    tried = sorted((one for one in everyone if one.samples), key=_Contestant.rank)
+    tried = sorted((one for one in everyone if one.samples), key=_Contestant.median_s)
     return Ranking(
         tuple(Trial(one.plan, tuple(one.samples), one.rounds) for one in tried),
         untried=len(everyone) - len(tried),
@@ -163,9 +164,9 @@ class _Contestant:
             fitting = int(BATCH_S / run_s) if run_s else BURST
             self.samples += session.time(min(max(fitting, 1), BURST), cold=True)
 
-    def rank(self) -> tuple[int, float]:
-        """Smaller is better."""
-        return -self.rounds, float(np.median(self.samples)) if self.samples else 0.0
+    def median_s(self) -> float:
+        """The middle sample; 0 before the first."""
+        return float(np.median(self.samples)) if self.samples else 0.0
 
 
 def _rounds(contestants: int) -> list[int]:
