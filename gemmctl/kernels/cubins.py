@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
+import os
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 
 from gemmctl.errors import DeviceUnusable, UsageError
 
+VARIABLE = "GEMMCTL_CUBINS"
 FORMAT = 1  # of manifest.json, as cubin/build.py writes it
 
 
@@ -102,9 +104,7 @@ def folder() -> Path:
 
     GEMMCTL_CUBINS overrides it.
     """
-    import os
-
-    chosen = os.environ.get("GEMMCTL_CUBINS")
+    chosen = os.environ.get(VARIABLE)
     if chosen:
         return Path(chosen)
     here = Path(__file__).parent.parent
@@ -133,7 +133,10 @@ def manifest() -> Manifest:
             compiler=found["compiler"],
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        mend = "reinstall gemmctl, or run cubin/build.py"
+        if os.environ.get(VARIABLE):
+            mend = f"{VARIABLE} names that folder: unset it, or name one with cubins"
         raise DeviceUnusable(
-            f"cannot read the kernel manifest in {where}: {error}; reinstall gemmctl, "
-            "or run cubin/build.py"
+            f"cannot read the kernel manifest in {where}: {reason}; {mend}"
         ) from None
