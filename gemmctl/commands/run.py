@@ -27,6 +27,7 @@ from gemmctl.errors import ClosedPipe, UsageError
 
 if TYPE_CHECKING:
     from gemmctl.showing.report import Report
+    from gemmctl.showing.saved import Saved
 
 
 def _complete_against(incomplete: str) -> list[str]:
@@ -110,21 +111,16 @@ def run(
     from gemmctl.kernels import cubins
     from gemmctl.measuring import baselines, bench
     from gemmctl.operands.data import DataSpec
-    from gemmctl.showing import resuming, run_report, saved, saving
+    from gemmctl.showing import resuming, run_report
     from gemmctl.showing.output import Output
+    from gemmctl.showing.saving import Saving, whole_head
     from gemmctl.showing.table import View
 
     out = Output(format, quiet, color, View(verbose, columns, sort))
     noise, spec = percentage("--max-noise", max_noise), DataSpec(data, seed)
     settings = bench.Settings(warmup, runs, max_time, noise, cache, spec, launch)
     rivals = baselines.chosen(against)
-    earlier = None
-    if save is not None:
-        saving.check(save)
-        if resume and os.path.exists(save) and os.path.getsize(save):
-            earlier = saved.load(save)
-    elif resume:
-        raise UsageError("--resume goes on with a saved run; name its file with --save")
+    earlier = _earlier(save, resume)
     found = sources(files, mnk, count, dtype, alpha, beta)
     tuned = not no_tune_cache
     plans, on = ready(found, only, device, out, launch, kernel=kernel, tuned=tuned)
@@ -134,14 +130,11 @@ def run(
     done = {} if earlier is None else resuming.results(earlier, head, plans, rivals)
     if done:
         out.note(f"{len(done)} of {len(plans)} problems are in {save} already")
-    keeping = None
-    if save is not None:
-        before = [] if earlier is None else list(earlier.problems.values())
-        keeping = saving.Saving(save, head, len(before) + len(plans) - len(done), before)
+    saving = Saving(save, head, [plan.problem.name for plan in plans], earlier)
     results: list[bench.Result] = []
 
     def report() -> Report:
-        whole = saving.whole(head, len(results), len(plans))
+        whole = whole_head(head, len(results), len(plans))
         return run_report.report(whole, results, on.facts, settings, rivals, out.view)
 
     try:
@@ -153,18 +146,31 @@ def run(
                     with on.open(plan, settings.data) as session:
                         entries = baselines.enter(rivals, session, plan, settings.data)
                         result = bench.measure(session, on, plan, settings, tick, entries)
-                    if keeping is not None:
-                        keeping.add(run_report.record(result))
                 results.append(result)
-                out.stream(head, run_report.record(result))
+                record = run_report.record(result)
+                if plan.problem.name not in done:
+                    saving.add(record)
+                out.stream(head, record)
     except ClosedPipe:
         raise
     except BaseException:
         if results:
             out.show(report())
-        kept = f"; {save} holds {keeping}" if keeping is not None and keeping.count else ""
-        out.note(f"{len(results)} of {len(plans)} problems measured{kept}")
+        out.note(f"{len(results)} of {len(plans)} problems measured{saving.left()}")
         raise
     out.show(report())
     for advice in run_report.advice(results, settings):
         out.note(advice)
+
+
+def _earlier(save: str | None, resume: bool) -> Saved | None:
+    """The run to go on with, if there is one; raises UsageError if nothing can be saved there."""
+    from gemmctl.showing import saved, saving
+
+    if save is not None:
+        saving.check(save)
+        if resume and os.path.exists(save) and os.path.getsize(save):
+            return saved.load(save)
+    elif resume:
+        raise UsageError("--resume goes on with a saved run; name its file with --save")
+    return None

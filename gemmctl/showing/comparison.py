@@ -13,7 +13,7 @@ import numpy as np
 
 from gemmctl.errors import UsageError
 from gemmctl.measuring.ratio import MIN_SAMPLES, SAME_WITHIN, interval
-from gemmctl.showing.report import Record, names
+from gemmctl.showing.report import MAX_NAMES, Record, names
 from gemmctl.showing.saved import Saved
 
 # What makes two runs' times mean different things, by the path of keys in their heads.
@@ -213,7 +213,9 @@ def _at(head: Record, path: tuple[str, ...], absent: str | None) -> Any:
 
 
 def _said(value: Any) -> str:
-    """A value as a note names it: hashes are cut short."""
+    """A value as a note names it: hashes are cut short, and the only fractions are hertz."""
+    if isinstance(value, float):
+        return f"{value / 1e6:g} MHz"
     text = "none" if value is None else str(value)
     return text[:12] if len(text) == 64 else text
 
@@ -228,12 +230,16 @@ def _unfinished(*runs: Saved) -> Iterator[str]:
 
 
 def _other_ways(pairs: Sequence[tuple[Record, Record]]) -> Iterator[str]:
-    """Which problems ran in another way, a line for each change."""
+    """Which problems ran in another way, a line for each change or one for very many."""
     changed: dict[str, list[str]] = {}
     for old, new in pairs:
         if (change := _other_way(old, new)) is not None:
             changed.setdefault(change, []).append(old["name"])
-    yield from (f"{change} ({names(problems)})" for change, problems in changed.items())
+    if len(changed) > MAX_NAMES:
+        count = sum(map(len, changed.values()))
+        yield f"{count} problems ran with other kernels, or cut in another way"
+    else:
+        yield from (f"{change} ({names(problems)})" for change, problems in changed.items())
 
 
 def _other_way(old: Record, new: Record) -> str | None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from gemmctl.errors import UsageError
 from gemmctl.showing.formats import compact, document
 from gemmctl.showing.report import Record
+from gemmctl.showing.saved import Saved
 
 # How every file that this or an older gemmctl saved begins; FORMAT and "run" are its first fields.
 _A_RUN = re.compile(rb'\{\s*"format":\s*\d+,\s*"command":\s*"run"')
@@ -18,42 +20,49 @@ _BEGINNING = 200  # bytes of a file that are enough to see that
 class Saving:
     """A run's file: it holds every problem that is finished, and whether that is all of them."""
 
-    def __init__(self, path: str, head: Record, total: int, records: Iterable[Record] = ()) -> None:
-        """``total`` is how many problems there will be; ``records`` are those of an earlier run."""
-        self.path, self.total = path, total
-        self._head = head
-        self._lines = list(map(compact, records))
+    def __init__(
+        self, path: str | None, head: Record, names: Sequence[str], earlier: Saved | None = None
+    ) -> None:
+        """``names`` are the problems that there will be, beside those of an ``earlier`` run.
 
-    @property
-    def count(self) -> int:
-        """How many problems it holds."""
-        return len(self._lines)
-
-    def __str__(self) -> str:
-        """How far it is."""
-        return f"{self.count} of {self.total}: --resume goes on with it"
+        ``path`` None: nothing is kept.
+        """
+        before = {} if earlier is None else earlier.problems
+        self._path, self._head = path, head
+        self._total = len(before.keys() | set(names))
+        self._lines = list(map(compact, before.values()))
 
     def add(self, record: Record) -> None:
         """Write the file anew with one more problem.
 
         Raises UsageError if the file system refuses; the file then is as it was.
         """
-        self._lines.append(compact(record))
-        head = whole(self._head, self.count, self.total)
-        aside = _aside(self.path)
+        if self._path is None:
+            return
+        lines = [*self._lines, compact(record)]
+        text = document(whole_head(self._head, len(lines), self._total), "problems", lines)
+        aside = _aside(self._path)
         try:
             with open(aside, "x", encoding="utf-8") as file:
-                file.write(document(head, "problems", self._lines))
-            os.replace(aside, os.path.realpath(self.path))
+                file.write(text)
+            os.replace(aside, os.path.realpath(self._path))
         except BaseException as error:
-            if os.path.exists(aside):
+            with contextlib.suppress(FileNotFoundError):
                 os.unlink(aside)
             if isinstance(error, OSError):
-                raise UsageError(f"cannot save to {self.path}: {error.strerror}") from None
+                raise UsageError(f"cannot save to {self._path}: {error.strerror}") from None
             raise
+        self._lines = lines
+
+    def left(self) -> str:
+        """What is there if the run ends here, to be added to a note; nothing if nothing is."""
+        if self._path is None or not self._lines:
+            return ""
+        held = f"{len(self._lines)} of {self._total}"
+        return f"; {self._path} holds {held}, and --resume goes on with it"
 
 
-def whole(head: Record, count: int, total: int) -> Record:
+def whole_head(head: Record, count: int, total: int) -> Record:
     """The head of a whole document, which says whether all problems are in it."""
     return {**head, "complete": count == total, "problem_count": total}
 
