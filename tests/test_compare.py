@@ -127,8 +127,8 @@ def two(old: dict[str, Any], new: dict[str, Any]) -> Comparison:
 
 def test_problems_of_one_run_only_are_told() -> None:
     comparison = two({"gone": STEADY}, {"fresh": STEADY})
-    assert comparison.gaps == ("gone is only in old",)
-    assert comparison.notes == ("fresh is only in new",)
+    assert comparison.gaps == ("gone is in old, but not in new",)
+    assert comparison.notes == ("fresh is in new, but not in old",)
     assert [difference.name for difference in comparison.differences] == ["p"]
 
 

@@ -66,16 +66,18 @@ def compare(
         compare_runs(first, saved.load(path), only=only or (), force=force) for path in new
     ]
     report = compare_report.report(comparisons, out.view)
-    for comparison in comparisons:
-        for text in (*comparison.notes, *(comparison.gaps if limit is None else ())):
-            out.note(text)
+    told = [text for comparison in comparisons for text in comparison.notes]
+    if limit is None:
+        told += [text for comparison in comparisons for text in comparison.gaps]
+    for text in dict.fromkeys(told):  # what is true of OLD is told once
+        out.note(text)
     for record in report.records:
         out.stream(report.head, record)
     out.show(report)
     if limit is None:
         return
     failures = [text for comparison in comparisons for text in comparison.failures(limit)]
-    for text in failures:
+    for text in dict.fromkeys(failures):
         out.note(f"fails: {text}")
     if failures:
         raise typer.Exit(1)

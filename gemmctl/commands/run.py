@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -155,7 +156,8 @@ def run(
         raise
     except BaseException:
         if results:
-            out.show(report())
+            with contextlib.suppress(ClosedPipe):
+                out.show(report())
         out.note(f"{len(results)} of {len(plans)} problems measured{saving.left()}")
         raise
     out.show(report())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -78,7 +79,13 @@ def sources(
 
     paths: list[str] = []
     for file in files or ():
-        paths += shipped.paths(file[1:]) if file.startswith("@") else [file]
+        if file.startswith("@"):
+            paths += shipped.paths(file[1:])
+            continue
+        name = os.path.basename(file).removesuffix(".yaml")
+        if name in shipped.names() and not os.path.exists(file):
+            raise UsageError(f"there is no {file} here; @{name} is the list that ships")
+        paths.append(file)
     if mnk:
         made = shapes.listed(mnk, 1 if count is None else count, dtype or "bf16", alpha, beta)
         return Sources(paths, made)

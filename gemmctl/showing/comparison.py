@@ -80,16 +80,6 @@ class Difference:
             return "FAST"
         return "SLOW" if low > 1 else "UNSURE"
 
-    @property
-    def too_few(self) -> str | None:
-        """Why nothing can be said however alike the samples are; None if that is not so."""
-        fewest = min(len(self.old), len(self.new))
-        if self.interval is not None or fewest >= MIN_SAMPLES:
-            return None
-        which = "old" if fewest == len(self.old) else "new"
-        few = "1 sample" if fewest == 1 else f"{fewest} samples"
-        return f"{few} in the {which} run, and {MIN_SAMPLES} are needed to tell"
-
 
 @dataclass(frozen=True)
 class Comparison:
@@ -152,11 +142,12 @@ def compare(old: Saved, new: Saved, *, only: Sequence[str] = (), force: bool = F
         new,
         tuple(differences),
         gaps=(
-            *(f"{d.name} is UNSURE: {d.too_few}" for d in differences if d.too_few),
+            *_hardly_measured(old, [before[name] for name in common]),
+            *_hardly_measured(new, [after[name] for name in common]),
             *(
                 f"{name} has other groups in {new.path}: not compared"
                 if name in after
-                else f"{name} is only in {old.path}"
+                else f"{name} is in {old.path}, but not in {new.path}"
                 for name in before
                 if name not in common
             ),
@@ -164,7 +155,11 @@ def compare(old: Saved, new: Saved, *, only: Sequence[str] = (), force: bool = F
         notes=(
             *(f"compared although they differ in {clash}" for clash in clashes),
             *_unfinished(old, new),
-            *(f"{name} is only in {new.path}" for name in after if name not in before),
+            *(
+                f"{name} is in {new.path}, but not in {old.path}"
+                for name in after
+                if name not in before
+            ),
             *(
                 f"{what} {before} became {after}"
                 for what, before, after in _changes(old.head, new.head, _TELLING)
@@ -218,6 +213,17 @@ def _said(value: Any) -> str:
         return f"{value / 1e6:g} MHz"
     text = "none" if value is None else str(value)
     return text[:12] if len(text) == 64 else text
+
+
+def _hardly_measured(run: Saved, problems: Sequence[Record]) -> Iterator[str]:
+    for problem in problems:
+        count = len(problem["samples_s"])
+        if count < MIN_SAMPLES and any(problem["samples_s"]):
+            samples = "1 sample" if count == 1 else f"{count} samples"
+            yield (
+                f"{problem['name']} is UNSURE: {samples} in {run.path}, and {MIN_SAMPLES} are "
+                "needed to tell"
+            )
 
 
 def _unfinished(*runs: Saved) -> Iterator[str]:

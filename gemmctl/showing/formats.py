@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import math
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
@@ -85,12 +86,13 @@ def _flat(record: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, An
 
 
 def _fitted(report: Report, width: int) -> Report:
-    """The report with the columns that fit, and a note that names the others."""
+    """The report with the columns that fit, a note that names the others, and notes that fit."""
     table, missing = report.table.fitted(width)
-    if not missing:
-        return report
-    note = f"no room for {', '.join(missing)}: --columns picks, -f plain has them all"
-    return replace(report, table=table, notes=[*report.notes, note])
+    notes = list(report.notes)
+    if missing:
+        notes.append(f"no room for {', '.join(missing)}: --columns picks, -f plain has them all")
+    wrapper = textwrap.TextWrapper(width, break_long_words=False, break_on_hyphens=False)
+    return replace(report, table=table, notes=[wrapper.fill(note) for note in notes])
 
 
 def _text(report: Report, format: Format, color: bool) -> str:

@@ -11,6 +11,7 @@ from gemmctl import __version__
 from gemmctl.showing.table import Table
 
 if TYPE_CHECKING:
+    from gemmctl.device.base import Facts
     from gemmctl.device.roofline import Roofline
     from gemmctl.kernels.cubins import Manifest
     from gemmctl.planning.plan import Plan
@@ -79,9 +80,14 @@ def head_of(command: str, cubins: Manifest) -> Record:
     }
 
 
-def kernel_cell(plan: Plan) -> str:
+def on_cpu(facts: Facts) -> str:
+    """What stands before the kernels that a CPU stood in for."""
+    return "cpu:" if facts.kind == "cpu" else ""
+
+
+def kernel_cell(plan: Plan, facts: Facts) -> str:
     """The kernels of a plan as one cell."""
-    return ("tuned:" if plan.tuned else "") + plan.kernel
+    return on_cpu(facts) + ("tuned:" if plan.tuned else "") + plan.kernel
 
 
 def tuned_note(plans: Iterable[Plan]) -> list[str]:

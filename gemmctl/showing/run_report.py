@@ -72,7 +72,6 @@ def record(result: Result) -> Record:
 
 def columns(facts: Facts, settings: Settings, rivals: Sequence[str]) -> tuple[Column[Result], ...]:
     """What the table says of every problem; ``rivals`` are the baselines' names."""
-    on_cpu = "cpu:" if facts.kind == "cpu" else ""
 
     def about_plan(column: Column[Plan]) -> Column[Result]:
         return Column(column.title, lambda r: column.cell(r.plan), column.left, rank=column.rank)
@@ -88,7 +87,7 @@ def columns(facts: Facts, settings: Settings, rivals: Sequence[str]) -> tuple[Co
     replay: Column[Result] = Column("replay us", lambda r: number(r.setup.replay_s, 1e-6), rank=11)
     return (
         *map(about_plan, plan_report.about()),
-        Column("kernel", lambda r: on_cpu + kernel_cell(r.plan), left=True, rank=3),
+        Column("kernel", lambda r: kernel_cell(r.plan, facts), left=True, rank=3),
         Column(f"time us ({settings.cache})", lambda r: number(r.median_s, 1e-6)),
         Column("TFLOP/s", lambda r: number(r.flop_per_s, 1e12)),
         Column("GB/s", lambda r: number(r.bytes_per_s, 1e9), rank=2),

@@ -8,7 +8,16 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from gemmctl.measuring.tune_cache import fingerprint
-from gemmctl.showing.report import Record, Report, head_of, number, percent, ratio_cell, word
+from gemmctl.showing.report import (
+    Record,
+    Report,
+    head_of,
+    number,
+    on_cpu,
+    percent,
+    ratio_cell,
+    word,
+)
 from gemmctl.showing.table import Column, View
 
 if TYPE_CHECKING:
@@ -68,11 +77,10 @@ def _record(placed: Placed) -> Record:
 
 def columns(facts: Facts) -> tuple[Column[Placed], ...]:
     """What the table says of every way that was tried."""
-    on_cpu = "cpu:" if facts.kind == "cpu" else ""
     return (
         Column("problem", lambda p: p.trial.plan.problem.name, left=True),
         Column("rank", lambda p: str(p.rank)),
-        Column("choice", lambda p: on_cpu + word(p.trial.choice), left=True),
+        Column("choice", lambda p: on_cpu(facts) + word(p.trial.choice), left=True),
         Column("tiles", lambda p: str(p.trial.plan.tiles), rank=3),
         Column("waves", lambda p: number(p.trial.plan.waves, digits=3), rank=2),
         Column("padding %", lambda p: percent(1 - p.trial.plan.tile_efficiency), verbose=True,

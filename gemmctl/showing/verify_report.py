@@ -91,11 +91,10 @@ def record(checked: Checked) -> Record:
 
 def columns(facts: Facts) -> tuple[Column[Checked], ...]:
     """What the table says of a problem and kind of data."""
-    on_cpu = "cpu:" if facts.kind == "cpu" else ""
     return (
         Column("problem", lambda c: c.plan.problem.name, left=True),
         Column("data", lambda c: c.data.kind, left=True),
-        Column("kernel", lambda c: on_cpu + kernel_cell(c.plan), left=True, rank=3),
+        Column("kernel", lambda c: kernel_cell(c.plan, facts), left=True, rank=3),
         Column("groups", lambda c: str(len(c.verdicts)), rank=2),
         Column("good", lambda c: str(len(c.verdicts) - len(c.bad)), rank=1),
         Column("bad", lambda c: str(len(c.bad))),
@@ -107,11 +106,10 @@ def columns(facts: Facts) -> tuple[Column[Checked], ...]:
 
 def group_columns(facts: Facts) -> tuple[Column[Judged], ...]:
     """What the table says of each group."""
-    on_cpu = "cpu:" if facts.kind == "cpu" else ""
     return (
         Column("problem", lambda j: j.checked.plan.problem.name, left=True),
         Column("data", lambda j: j.checked.data.kind, left=True),
-        Column("kernel", lambda j: on_cpu + kernel_cell(j.checked.plan), left=True, rank=3),
+        Column("kernel", lambda j: kernel_cell(j.checked.plan, facts), left=True, rank=3),
         Column("group", lambda j: str(j.verdict.group)),
         Column("MxNxK", lambda j: _shape(j.checked, j.verdict.group), left=True, rank=1),
         Column("method", lambda j: word(j.verdict.method), left=True, rank=2),

@@ -60,7 +60,7 @@ def test_edge_12_a_problem_that_was_not_measured_fails_the_gate(
     old, new = run("old.json"), run("new.json", two=0)
     done = gemmctl("compare", old, new, "--fail-over", "3%")
     assert done.returncode == 1
-    assert done.stderr.splitlines()[-1] == "gemmctl: fails: two is only in old.json"
+    assert done.stderr.splitlines()[-1] == "gemmctl: fails: two is in old.json, but not in new.json"
     quiet = gemmctl("compare", old, new, "--fail-over", "3%", "-q")
     assert (quiet.returncode, quiet.stdout, quiet.stderr) == (1, "", "")
     assert gemmctl("compare", old, new).returncode == 0
@@ -72,7 +72,7 @@ def test_edge_12_a_problem_that_was_measured_once_fails_the_gate(
 ) -> None:
     done = gemmctl("compare", run("old.json"), run("new.json", edit=few), "--fail-over", "3%")
     assert done.returncode == 1
-    assert "fails: one is UNSURE: 1 sample in the new run" in done.stderr
+    assert "fails: one is UNSURE: 1 sample in new.json, and 6 are needed" in done.stderr
 
 
 @pytest.mark.parametrize(("slower", "code"), [(1.032, 0), (1.05, 1)])
@@ -145,7 +145,7 @@ def test_edge_32_csv_has_the_interval(gemmctl: Command, run: Make) -> None:
 def test_edge_33_unsure_for_want_of_samples_says_so(gemmctl: Command, run: Make) -> None:
     done = gemmctl("compare", run("old.json"), run("new.json", edit=few))
     assert done.returncode == 0
-    told = "gemmctl: one is UNSURE: 1 sample in the new run, and 6 are needed to tell"
+    told = "gemmctl: one is UNSURE: 1 sample in new.json, and 6 are needed to tell"
     assert told in done.stderr.splitlines()
 
 

@@ -48,6 +48,13 @@ def test_edge_27_info_names_the_lists_that_ship(gemmctl: Command) -> None:
     assert line.split()[1:] == [f"@{name}" for name in shipped.names()]
 
 
+@pytest.mark.parametrize("path", ["problems/seed10.yaml", "seed10.yaml", "seed10"])
+def test_edge_27_the_path_of_a_checkout_gets_a_suggestion(path: str, gemmctl: Command) -> None:
+    done = gemmctl("run", path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"gemmctl: there is no {path} here; @seed10 is the list that ships\n"
+
+
 def test_edge_27_a_name_that_is_not_known_gets_a_suggestion(gemmctl: Command) -> None:
     done = gemmctl("run", "@sed10")
     assert (done.returncode, done.stdout) == (2, "")
