@@ -9,6 +9,8 @@ import csv
 import io
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,20 +18,31 @@ from typing import Any
 import numpy as np
 import pytest
 
-from support import TWO_PROBLEMS, Command
+from support import TWO_PROBLEMS, Command, environment
 
 Make = Callable[..., str]
 STEADY = np.linspace(99.5e-6, 100.5e-6, 21)
 
 
+@pytest.fixture(scope="module")
+def real() -> str:
+    """A saved run of two problems."""
+    return subprocess.run(
+        [sys.executable, "-m", "gemmctl", "run", "-", "-f", "json", "--max-time", "0.05"],
+        input=TWO_PROBLEMS,
+        capture_output=True,
+        text=True,
+        env=environment(),
+        check=True,
+    ).stdout
+
+
 @pytest.fixture
-def run(gemmctl: Command, tmp_path: Path) -> Make:
+def run(real: str, tmp_path: Path) -> Make:
     """Write a saved run: a real one, but its samples are STEADY times what is said for a problem.
 
     0: the problem is missing. ``edit`` may change the document.
     """
-    gemmctl("run", "-", "-q", "-o", "real.json", "--max-time", "0.05", stdin=TWO_PROBLEMS)
-    real = (tmp_path / "real.json").read_text()
 
     def make(
         name: str,

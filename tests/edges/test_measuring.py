@@ -36,6 +36,7 @@ main()
 """
 # A run takes two seconds of the host's time; the numbers are those of a clock that only runs move.
 SLOW = """
+import atexit, sys
 from gemmctl.__main__ import main
 from gemmctl.device.cpu import CpuSession
 from gemmctl.measuring import bench
@@ -45,6 +46,7 @@ def time(self, count, *, cold):
     now += 2.0 * count
     return [2.0] * count
 CpuSession.time, bench.monotonic = time, lambda: now
+atexit.register(lambda: print("spent", now, file=sys.stderr))
 main()
 """
 
@@ -100,9 +102,16 @@ def test_edge_26_the_warm_up_is_part_of_the_time_and_one_long_run_is_enough(
     gemmctl: Command, two_problems: Path
 ) -> None:
     options = ("--only", "one", "--columns", "samples", "--max-noise", "0")
-    for limit, samples in (("3", "1"), ("3.9", "1"), ("7", "2"), ("0", "1")):
+    for limit, samples, spent in (
+        ("3", 1, 2),
+        ("3.9", 1, 2),
+        ("4.1", 1, 4),
+        ("7", 2, 6),
+        ("0", 1, 2),
+    ):
         done = gemmctl("run", two_problems, *options, "--max-time", limit, python=("-c", SLOW))
-        assert done.stdout.split() == ["samples", samples]
+        assert done.stdout.split() == ["samples", str(samples)]
+        assert f"spent {spent}.0\n" in done.stderr
         said = f"one: one run takes 2.0 s, so --max-time {limit} was enough for {samples};"
         assert said in done.stderr
 

@@ -150,9 +150,9 @@ def test_edge_09_what_was_finished_before_an_interrupt_is_saved_and_said(three: 
 
 def test_edge_10_a_run_is_saved_before_it_is_printed(three: Path) -> None:
     command = f"{sys.executable} -m gemmctl run three.yaml --max-time 0.05 -o s.json"
-    for pipe, least in (("| true", 3), ("-f jsonl | head -1", 1)):
+    for options, least in (("", 3), ("-f jsonl", 1)):
         done = subprocess.run(
-            ["bash", "-c", f"{command} {pipe}; exit ${{PIPESTATUS[0]}}"],
+            ["bash", "-c", f"{command} {options} | true; exit ${{PIPESTATUS[0]}}"],
             cwd=three.parent,
             env=environment(),
             capture_output=True,
@@ -160,6 +160,7 @@ def test_edge_10_a_run_is_saved_before_it_is_printed(three: Path) -> None:
         )
         assert (done.returncode, done.stderr) == (141, b"")
         assert len(names(three.parent / "s.json")) >= least
+        (three.parent / "s.json").unlink()
 
 
 def test_edge_11_a_full_disk_leaves_the_last_good_file_and_the_results_on_the_screen(
