@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Build the cubins and their manifest from the sources in this folder.
+"""Build the cubins and their manifest from src/ into built/.
 
     python cubin/build.py            build, write cubins and manifest.json
     python cubin/build.py --check    build elsewhere, compare with what is here byte for byte
 
 Needs nvcc 13.0.88, from the PATH or from the package's ``kernels`` extra, and a host compiler.
-The build fails on a register spill, a stack frame, a serialised wgmma or a dropped setmaxnreg.
+The build fails on a register spill, a stack frame, a serialised wgmma, a dropped setmaxnreg, and
+where warpgroups would claim more registers than a launch has.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import hashlib
 import json
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -27,29 +29,51 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 RELEASE = "V13.0.88"
 FLAGS = [
-    "-cubin", "-gencode=arch=compute_90a,code=sm_90a", "-std=c++17", "-O3",
+    "-cubin", "-gencode=arch=compute_90a,code=sm_90a", "-std=c++17", "-O3", "-I.",
     "-Xptxas=-v,-warn-spills,-warn-lmem-usage",
 ]  # fmt: skip
-K_TILE_BYTES = 128  # tile.cuh: K_TILE elements of two bytes
-STAGING_BYTES = {False: 2 * 8192, True: 12288}  # gemm.cuh: of each consuming warpgroup; pingpong
-BARRIER_BYTES = 512  # gemm.cuh: Shared's tile and barriers, rounded up
+
+# What the kernels share with their host, read without gemmctl being installed.
+STATED = runpy.run_path(str(HERE.parent / "gemmctl" / "kernels" / "constants.py"))
+CONSTANTS: dict[str, int] = {name: value for name, value in STATED.items() if name.isupper()}
+
+K_TILE_BYTES = 2 * CONSTANTS["K_TILE"]  # operands have two bytes
+CONTROL_BYTES = 1024  # for records and barriers: what they take, up to the ring's alignment
 SM_SHARED_BYTES = 228 * 1024  # CUDA C++ Programming Guide, compute capability 9.0
 CTA_RESERVED_BYTES = 1024  # of these, taken by the system for each CTA
 
 OPERANDS = {"bf16": "wgmma::Bf16", "f16": "wgmma::F16"}
 OUTPUTS = {"bf16": "OutBf16", "f16": "OutF16", "f32": "OutF32"}
+LAYOUTS = {"a": "row", "b": "col", "d": "row"}
+
+# The kernels around the GEMM, and their sources in src/support/.
+SUPPORT = {
+    "build_maps": "build_maps.cu",
+    "fill": "fill.cu",
+    "flush": "flush.cu",
+    "hash_rows": "hash.cu",
+}
 
 
 @dataclass(frozen=True)
 class Variant:
-    """One set of the kernel's template parameters; see Config in gemm.cuh."""
+    """One way to compile the GEMM kernel; Config in src/config.cuh explains the numbers."""
 
-    name: str
     consumers: int
     max_width: int
     cluster: int
     ctas_per_sm: int
     pingpong: bool = False
+    # What setmaxnreg leaves to a thread that loads and gives to one that multiplies; 0: not used.
+    loader_registers: int = 0
+    consumer_registers: int = 0
+
+    @property
+    def name(self) -> str:
+        """Its tile, and behind a dash its cluster and whether it is pingpong."""
+        cluster = f"c{self.cluster}" if self.cluster > 1 else ""
+        schedule = cluster + "p" * self.pingpong
+        return f"{self.rows}x{self.max_width}" + (schedule and f"-{schedule}")
 
     @property
     def shared_bytes(self) -> int:
@@ -62,18 +86,57 @@ class Variant:
         return 64 * self.consumers
 
     @property
+    def threads(self) -> int:
+        """Of a CTA: one warpgroup loads."""
+        return 128 * (1 + self.consumers)
+
+    @property
+    def staging(self) -> tuple[int, int]:
+        """Staging buffers of each consuming warpgroup, and the bytes of one.
+
+        Two or, pingpong, a larger one: what a fifth stage leaves.
+        """
+        return (1, 12288) if self.pingpong else (2, 8192)
+
+    @property
     def stages(self) -> int:
         """As many as fit."""
-        staging = STAGING_BYTES[self.pingpong] * self.consumers
-        room = self.shared_bytes - staging - BARRIER_BYTES
+        buffers, buffer_bytes = self.staging
+        room = self.shared_bytes - self.consumers * buffers * buffer_bytes - CONTROL_BYTES
         return room // ((self.rows + self.max_width) * K_TILE_BYTES)
 
+    @property
+    def claimed_registers(self) -> int:
+        """Registers of a CTA once setmaxnreg has handed them out; 0 where it is not used."""
+        return 128 * (self.loader_registers + self.consumers * self.consumer_registers)
 
+    @property
+    def defines(self) -> dict[str, str]:
+        """What src/config.cuh takes its numbers from."""
+        buffers, buffer_bytes = self.staging
+        return {
+            "CONSUMERS": str(self.consumers),
+            "PINGPONG": str(self.pingpong).lower(),
+            "MAX_WIDTH": str(self.max_width),
+            "STAGES": str(self.stages),
+            "CLUSTER": str(self.cluster),
+            "CTAS_PER_SM": str(self.ctas_per_sm),
+            "SHARED_BYTES": str(self.shared_bytes),
+            "CONTROL_BYTES": str(CONTROL_BYTES),
+            "STAGING_BUFFERS": str(buffers),
+            "STAGING_BYTES": str(buffer_bytes),
+            "LOADER_REGISTERS": str(self.loader_registers),
+            "CONSUMER_REGISTERS": str(self.consumer_registers),
+        }
+
+
+COOPERATIVE = {"loader_registers": 56, "consumer_registers": 224}  # 128 sums a thread, at most
+PINGPONG = {"pingpong": True, "loader_registers": 40, "consumer_registers": 232}  # 192 sums
 VARIANTS = [
-    Variant("128x256x2", consumers=2, max_width=256, cluster=2, ctas_per_sm=1),
-    Variant("128x256", consumers=2, max_width=256, cluster=1, ctas_per_sm=1),
-    Variant("128x192x2p", consumers=2, max_width=192, cluster=2, ctas_per_sm=1, pingpong=True),
-    Variant("64x128", consumers=1, max_width=128, cluster=1, ctas_per_sm=2),
+    Variant(consumers=2, max_width=256, cluster=2, ctas_per_sm=1, **COOPERATIVE),
+    Variant(consumers=2, max_width=256, cluster=1, ctas_per_sm=1, **COOPERATIVE),
+    Variant(consumers=2, max_width=192, cluster=2, ctas_per_sm=1, **PINGPONG),
+    Variant(consumers=1, max_width=128, cluster=1, ctas_per_sm=2),
 ]
 
 
@@ -102,14 +165,15 @@ def faults(said: str) -> list[str]:
 
 
 def compile_cubin(nvcc: list[str], source: str, defines: dict[str, str], to: Path) -> int:
-    """Compile one source; returns the registers per thread of its first kernel.
+    """Compile one source of src/; returns the registers per thread of its first kernel.
 
     Exits with the compiler's words on any error, spill, stack frame or serialised wgmma.
     """
-    command = [*nvcc, *FLAGS, *(f"-D{key}={value}" for key, value in defines.items())]
-    done = subprocess.run(
-        [*command, source, "-o", str(to)], cwd=HERE, capture_output=True, text=True
-    )
+    # In hexadecimal, so that what does not fit an int is unsigned.
+    constants = {name: f"{value:#x}" for name, value in CONSTANTS.items()}
+    defined = [f"-D{name}={value}" for name, value in {**constants, **defines}.items()]
+    command = [*nvcc, *FLAGS, *defined, source, "-o", str(to)]
+    done = subprocess.run(command, cwd=HERE / "src", capture_output=True, text=True)
     said = done.stdout + done.stderr
     found = faults(said)
     if done.returncode or found:
@@ -117,62 +181,69 @@ def compile_cubin(nvcc: list[str], source: str, defines: dict[str, str], to: Pat
     return int(re.search(r"Used (\d+) registers", said)[1])
 
 
+def build_gemm(
+    nvcc: list[str], variant: Variant, operand: str, output: str, to: Path
+) -> dict[str, object]:
+    """Compile a variant for a pair of types into a folder; returns its entry in the manifest.
+
+    Exits if its warpgroups would claim more registers than the launch has.
+    """
+    layouts = "".join(layout[0] for layout in LAYOUTS.values())
+    file = f"gemm_{operand}_{output}_{layouts}_{variant.name}.cubin"
+    types = {"OPERAND": OPERANDS[operand], "OUTPUT": OUTPUTS[output]}
+    registers = compile_cubin(nvcc, "gemm.cu", {**types, **variant.defines}, to / file)
+    launched = variant.threads * registers
+    if variant.claimed_registers > launched:
+        sys.exit(
+            f"build.py: {file}: warpgroups claim {variant.claimed_registers} registers and a CTA "
+            f"is launched with {launched}: the last claim would wait for ever"
+        )
+    return {
+        "name": variant.name,
+        "file": file,
+        "symbol": "gemm",
+        "operand": operand,
+        "output": output,
+        "layouts": ", ".join(LAYOUTS.values()),
+        "rows": variant.rows,
+        "max_width": variant.max_width,
+        "stages": variant.stages,
+        "threads": variant.threads,
+        "cluster": variant.cluster,
+        "ctas_per_sm": variant.ctas_per_sm,
+        "pingpong": variant.pingpong,
+        "shared_bytes": variant.shared_bytes,
+        "registers": registers,
+        "stack_bytes": 0,
+    }
+
+
 def build(to: Path) -> dict[str, object]:
     """Compile everything into a folder; returns the manifest."""
     nvcc = find_nvcc()
-    jobs = [
-        (operand, output, variant)
-        for variant in VARIANTS for operand in OPERANDS for output in OUTPUTS
-    ]  # fmt: skip
-
-    def gemm(job: tuple[str, str, Variant]) -> dict[str, object]:
-        operand, output, variant = job
-        file = f"gemm_{variant.name}_{operand}_{output}.cubin"
-        defines = {
-            "OPERAND": OPERANDS[operand],
-            "OUTPUT": OUTPUTS[output],
-            "CONSUMERS": str(variant.consumers),
-            "PINGPONG": str(variant.pingpong).lower(),
-            "MAX_WIDTH": str(variant.max_width),
-            "STAGES": str(variant.stages),
-            "CLUSTER": str(variant.cluster),
-            "CTAS_PER_SM": str(variant.ctas_per_sm),
-            "SHARED_BYTES": str(variant.shared_bytes),
-        }
-        registers = compile_cubin(nvcc, "gemm.cu", defines, to / file)
-        return {
-            "name": variant.name,
-            "file": file,
-            "symbol": "gemm",
-            "operand": operand,
-            "output": output,
-            "layouts": "row, col, row",
-            "rows": variant.rows,
-            "max_width": variant.max_width,
-            "stages": variant.stages,
-            "threads": 128 * (1 + variant.consumers),
-            "cluster": variant.cluster,
-            "ctas_per_sm": variant.ctas_per_sm,
-            "pingpong": variant.pingpong,
-            "shared_bytes": variant.shared_bytes,
-            "registers": registers,
-            "stack_bytes": 0,
-        }
-
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        support = pool.submit(compile_cubin, nvcc, "support.cu", {}, to / "support.cubin")
-        kernels = list(pool.map(gemm, jobs))
-        support.result()
+        support = [
+            pool.submit(compile_cubin, nvcc, f"support/{source}", {}, to / f"{kernel}.cubin")
+            for kernel, source in SUPPORT.items()
+        ]
+        gemms = [
+            pool.submit(build_gemm, nvcc, variant, operand, output, to)
+            for variant in VARIANTS for operand in OPERANDS for output in OUTPUTS
+        ]  # fmt: skip
+        kernels = [job.result() for job in gemms]
+        for job in support:
+            job.result()
+    sources = sorted((HERE / "src").rglob("*.cu*"))
     return {
-        "format": 1,
+        "format": 2,
         "compiler": f"nvcc {RELEASE}",
         "flags": FLAGS,
-        "sources": {path.name: sha256(path) for path in sorted(HERE.glob("*.cu*h"))
-                    + sorted(HERE.glob("*.cu"))},
+        "constants": CONSTANTS,
+        "sources": {path.relative_to(HERE / "src").as_posix(): sha256(path) for path in sources},
         "files": {path.name: {"sha256": sha256(path)} for path in sorted(to.glob("*.cubin"))},
-        "support": "support.cubin",
+        "support": {kernel: f"{kernel}.cubin" for kernel in SUPPORT},
         "kernels": kernels,
-    }  # fmt: skip
+    }
 
 
 def sha256(path: Path) -> str:
@@ -185,22 +256,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true", help="compare, write nothing here")
     check = parser.parse_args().check
+    home = HERE / "built"
     with tempfile.TemporaryDirectory() as folder:
         fresh = Path(folder)
         manifest = json.dumps(build(fresh), indent=1) + "\n"
         (fresh / "manifest.json").write_text(manifest)
         built = {path.name: path.read_bytes() for path in fresh.iterdir()}
-        here = {p.name: p.read_bytes() for p in [*HERE.glob("*.cubin"), *HERE.glob("*.json")]}
+        here = {path.name: path.read_bytes() for path in home.glob("*")}
         if check:
             differ = sorted(n for n in built.keys() | here.keys() if built.get(n) != here.get(n))
             if differ:
                 sys.exit("build.py: not what the sources compile to: " + ", ".join(differ))
             print(f"{len(built) - 1} cubins are what the sources compile to")
             return
+        home.mkdir(exist_ok=True)
         for name in here.keys() - built.keys():
-            (HERE / name).unlink()
+            (home / name).unlink()
         for name, content in built.items():
-            (HERE / name).write_bytes(content)
+            (home / name).write_bytes(content)
         size = sum(len(content) for content in built.values())
         print(f"{len(built) - 1} cubins, {size / 1e6:.1f} MB")
 

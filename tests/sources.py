@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from gemmctl.kernels import constants
 from support import ROOT
 
-FOLDER = ROOT / "cubin"
+FOLDER = ROOT / "cubin" / "src"
 SIZES = {"uint8_t": 1, "uint32_t": 4, "float": 4, "uint64_t": 8, "float4": 16, "uint4": 16}
 
 
@@ -21,15 +22,16 @@ class Member(NamedTuple):
 
 def text(file: str = "*.cu*") -> str:
     """A source without its comments, or all of them."""
-    found = sorted(path for path in FOLDER.glob(file) if path.suffix in (".cu", ".cuh"))
+    found = sorted(FOLDER.rglob(file))
     return re.sub(r"//.*", "", "".join(path.read_text() for path in found))
 
 
 def members(struct: str) -> list[Member]:
     """The members of a struct in their order."""
-    (body,) = re.findall(rf"struct (?:alignas\(\d+\) )?{struct} {{(.*?)\n}};", text(), re.S)
+    (body,) = re.findall(rf"struct (?:alignas\(\w+\) )?{struct} {{(.*?)\n}};", text(), re.S)
     found = []
-    for declared in body.split(";")[:-1]:
+    declarations, _, _functions = body.partition("\n\n")
+    for declared in declarations.split(";")[:-1]:
         kind, *names = re.split(r" (?=\w+(?:\[|,|$))|, ", declared.strip())
         for name in names:
             bare, _, count = name.rstrip("]").partition("[")
@@ -38,11 +40,8 @@ def members(struct: str) -> list[Member]:
 
 
 def constant(name: str) -> int:
-    """The value of a constant, or of a number itself."""
-    if name.isdecimal():
-        return int(name)
-    (value,) = re.findall(rf"\b{name} = (\d+)\b", text())
-    return int(value)
+    """The value of a number, or of a name that the kernels share with gemmctl."""
+    return int(name) if name.isdecimal() else getattr(constants, name)
 
 
 def size(kind: str) -> int:
@@ -73,8 +72,8 @@ def _layout(kind: str) -> tuple[int, int]:
         return 8, 8
     if kind in SIZES:
         return SIZES[kind], SIZES[kind]
-    (asked,) = re.findall(rf"struct (?:alignas\((\d+)\) )?{kind} {{", text())
-    alignment = max(int(asked or 1), *(_layout(member.type)[1] for member in members(kind)))
+    (asked,) = re.findall(rf"struct (?:alignas\((\w+)\) )?{kind} {{", text())
+    alignment = max(constant(asked or "1"), *(_layout(member.type)[1] for member in members(kind)))
     last = members(kind)[-1]
     end = offsets(kind)[last.name] + last.length * size(last.type)
     return end + -end % alignment, alignment

@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
-import ctypes
+import re
+import sys
+import weakref
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 
-from gemmctl.device.base import Facts
-from gemmctl.device.cpu import CpuDevice, CpuSession
+from gemmctl.device.base import WARM_RUNS, Facts
 from gemmctl.errors import UsageError
 from gemmctl.measuring import baselines
-from gemmctl.measuring.baselines import cublas, torch
-from gemmctl.measuring.baselines.base import Inapplicable
+from gemmctl.measuring.baselines import cublas, cublaslt, deepgemm, torch
+from gemmctl.measuring.baselines.base import Inapplicable, NoGraph
 from gemmctl.measuring.bench import Entry
-from gemmctl.operands import dtypes
 from gemmctl.operands.data import DataSpec
 from gemmctl.planning.plan import Plan
-from support import make_plans
+from standins import (
+    NOT_SUPPORTED,
+    FakeCublas,
+    FakeCublasLt,
+    FakeDeepGemm,
+    FakeTorch,
+    opened,
+)
+from support import Command, make_plans
 
 INT, NORMAL = DataSpec("int", 7), DataSpec("normal", 7)
 
@@ -34,6 +43,7 @@ MIXED = (
     "m: 16, n: 8, k: 24, a: f16, d: f32, alpha: -2",
     "m: 0, n: 8, k: 8",
 )
+SCALED = ("m: 24, n: 40, k: 64, ldc: 41, alpha: 0.5, beta: -2, count: 3",)
 
 
 def plan_of(*groups: str) -> Plan:
@@ -69,6 +79,23 @@ def test_a_close_name_is_suggested() -> None:
         baselines.chosen("torch-bm")
 
 
+@pytest.mark.parametrize("cache", ["cold", "warm"])
+def test_the_command_has_baselines_ready_for_the_cache_state_that_it_times(
+    cache: str, gemmctl: Command, two_problems: Path
+) -> None:
+    patched = (
+        "import sys; from gemmctl.measuring import baselines; from gemmctl.__main__ import main; "
+        "from gemmctl.measuring.bench import Entry, Rival; "
+        "baselines.check_device = lambda *_: None; "
+        "baselines.enter = lambda names, *_, cold: print(f'{cold=}', file=sys.stderr) or "
+        "[Entry(Rival(name, 'n/a')) for name in names]; main()"
+    )
+    options = ("--against", "all", "--cache", cache, "--max-time", "0")
+    done = gemmctl("run", two_problems, *options, python=("-c", patched))
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count(f"cold={cache == 'cold'}") == 2
+
+
 def test_only_a_gpu_has_baselines() -> None:
     cpu = Facts("cpu", "a cpu", 1 << 30)
     with pytest.raises(UsageError, match="needs a Hopper GPU"):
@@ -76,169 +103,34 @@ def test_only_a_gpu_has_baselines() -> None:
     baselines.check_device((), cpu)
 
 
-# cuBLAS, with a library that computes on the CPU as cuBLAS is documented to
-
-
-TYPES = {0: dtypes.F32, 2: dtypes.F16, 14: dtypes.BF16}
-
-
-class FakeCublas:
-    """Column-major products in this process's memory, one at a time or grouped."""
-
-    NOT_SUPPORTED = 15
-
-    def __init__(self, *, missing: tuple[str, ...] = ()) -> None:
-        self.missing = missing
-        self.status = 0
-        self.used: list[int] = []  # handles, one for each product
-        self.handles: dict[int, dict[str, Any]] = {}
-
-    def __getattr__(self, name: str) -> Callable[..., int]:
-        if name.startswith("cublas") and name not in self.missing:
-            return lambda *arguments: self.called(name, arguments)
-        raise AttributeError(name)
-
-    @property
-    def cublasGetStatusName(self) -> Any:
-        class Name:
-            def __call__(self, status: int) -> bytes:
-                return {15: b"CUBLAS_STATUS_NOT_SUPPORTED"}[status]
-
-        return Name()
-
-    def called(self, name: str, arguments: tuple[Any, ...]) -> int:
-        if name == "cublasCreate_v2":
-            arguments[0]._obj.value = handle = len(self.handles) + 1
-            self.handles[handle] = {}
-        elif name == "cublasDestroy_v2":
-            self.handles[arguments[0].value]["destroyed"] = True
-        elif name == "cublasSetStream_v2":
-            self.handles[arguments[0].value] = {"stream": arguments[1].value}  # no workspace left
-        elif name == "cublasSetWorkspace_v2":
-            self.handles[arguments[0].value]["workspace"] = arguments[1].value, arguments[2].value
-        elif name == "cublasSetMathMode":
-            self.handles[arguments[0].value]["math"] = arguments[1].value
-        elif self.status:
-            return self.status
-        elif name == "cublasGemmEx":
-            self.used.append(arguments[0].value)
-            self.multiply(*(self.plain(argument) for argument in arguments[1:]))
-        elif name == "cublasGemmGroupedBatchedEx":
-            self.multiply_groups(*(self.plain(argument) for argument in arguments[1:]))
-        return 0
-
-    @staticmethod
-    def plain(argument: Any) -> Any:
-        """A ctypes argument as numbers."""
-        return list(argument) if isinstance(argument, ctypes.Array) else argument.value
-
-    def multiply(
-        self, op_a: int, op_b: int, m: int, n: int, k: int, alpha: list[float], a: int, a_type: int,
-        lda: int, b: int, b_type: int, ldb: int, beta: list[float], c: int, c_type: int, ldc: int,
-        compute: int, algorithm: int,
-    ) -> None:  # fmt: skip
-        assert (op_a, op_b, beta, compute, algorithm) == (1, 0, [0.0], 68, -1)
-        assert lda >= max(1, k) and ldb >= max(1, k) and ldc >= max(1, m)
-        # Stored by columns: a matrix of k rows is k contiguous elements a column.
-        product = self.columns(a, a_type, k, m, lda).T @ self.columns(b, b_type, k, n, ldb)
-        dtype = TYPES[c_type]
-        self.storage(c, dtype, m, n, ldc)[:] = dtype.from_float(alpha[0] * product)
-
-    def multiply_groups(
-        self, op_a: list[int], op_b: list[int], m: list[int], n: list[int], k: list[int],
-        alpha: list[float], a: int, a_type: int, lda: list[int], b: int, b_type: int,
-        ldb: list[int], beta: list[float], c: int, c_type: int, ldc: list[int],
-        count: int, sizes: list[int], compute: int,
-    ) -> None:  # fmt: skip
-        for array in (op_a, op_b, m, n, k, alpha, lda, ldb, beta, ldc, sizes):
-            assert len(array) == count
-        total = sum(sizes)
-        pointers = [(ctypes.c_uint64 * total).from_address(array) for array in (a, b, c)]
-        index = 0
-        for i, size in enumerate(sizes):
-            for _ in range(size):
-                self.multiply(
-                    op_a[i], op_b[i], m[i], n[i], k[i], [alpha[i]], pointers[0][index], a_type,
-                    lda[i], pointers[1][index], b_type, ldb[i], [beta[i]], pointers[2][index],
-                    c_type, ldc[i], compute, -1,
-                )  # fmt: skip
-                index += 1
-
-    def columns(self, address: int, kind: int, rows: int, cols: int, ld: int) -> Any:
-        dtype = TYPES[kind]
-        return dtype.to_f32(self.storage(address, dtype, rows, cols, ld)).astype(np.float64)
-
-    @staticmethod
-    def storage(address: int, dtype: dtypes.DType, rows: int, cols: int, ld: int) -> Any:
-        extent = ((cols - 1) * ld + rows) * dtype.size
-        memory = (ctypes.c_uint8 * extent).from_address(address)
-        return np.ndarray(
-            (rows, cols), dtype.storage, memory, strides=(dtype.size, ld * dtype.size)
-        )
-
-
-class FakeDevice:
-    """What baselines need of a GPU, in this process's memory."""
-
-    stream = 100
-
-    def __init__(self, library: FakeCublas | None) -> None:
-        self.found = library
-        self.memory: list[Any] = []
-        self.graphs = 0
-
-    def library(self, name: str) -> FakeCublas | None:
-        assert name == "cublas"
-        return self.found
-
-    def allocate(self, nbytes: int, cleanup: ExitStack) -> int:
-        self.memory.append(np.empty(nbytes, np.uint8))
-        return int(self.memory[-1].ctypes.data)
-
-    def upload(self, to: int, array: Any) -> None:
-        ctypes.memmove(to, array.ctypes.data, array.nbytes)
-
-    def wait(self) -> None:
-        pass
-
-    def fan(self, count: int, cleanup: ExitStack) -> Any:
-        streams = [self.stream + i for i in range(count)]
-        return SimpleNamespace(streams=streams, spread=nullcontext)
-
-    def capture(self, queue: Callable[[], None], cleanup: ExitStack) -> Callable[[], None]:
-        self.graphs += 1
-        return queue
-
-    def launch_graph(self, graph: Callable[[], None]) -> None:
-        graph()
-
-
-@contextmanager
-def opened(plan: Plan, spec: DataSpec = NORMAL, library: FakeCublas | None = None) -> Iterator[Any]:
-    """A CPU session dressed as one on a GPU."""
-    with CpuDevice().open(plan, spec) as session, ExitStack() as cleanup:
-        assert isinstance(session, CpuSession)
-        session.base = session._arena.ctypes.data  # type: ignore[attr-defined]
-        session.device = FakeDevice(library)  # type: ignore[attr-defined]
-        session.cleanup = cleanup  # type: ignore[attr-defined]
-        yield session
-
-
-def verdicts(names: str, plan: Plan, session: Any, spec: DataSpec = NORMAL) -> dict[str, Entry]:
-    entries = baselines.enter(baselines.chosen(names), session, plan, spec)
+def verdicts(
+    names: str, plan: Plan, session: Any, spec: DataSpec = NORMAL, *, cold: bool = True
+) -> dict[str, Entry]:
+    entries = baselines.enter(baselines.chosen(names), session, plan, spec, cold=cold)
     return {entry.rival.name: entry for entry in entries}
+
+
+def told(found: dict[str, Entry]) -> dict[str, tuple[str, str]]:
+    return {name: (entry.rival.verdict, entry.rival.reason) for name, entry in found.items()}
+
+
+# cuBLAS
 
 
 CUBLAS = "cublas,cublas-loop,cublas-streams"
 
 
+@pytest.mark.parametrize("cold", [True, False], ids=["cold", "warm"])
 @pytest.mark.parametrize("spec", [INT, NORMAL], ids=["int", "normal"])
 @pytest.mark.parametrize("groups", [EQUAL, RAGGED, MIXED], ids=["equal", "ragged", "mixed"])
-def test_cublas_is_asked_for_what_gemmctl_computes(groups: tuple[str, ...], spec: DataSpec) -> None:
+def test_cublas_is_asked_for_what_gemmctl_computes(
+    groups: tuple[str, ...], spec: DataSpec, cold: bool
+) -> None:
     plan = plan_of(*groups)
     with opened(plan, spec, FakeCublas()) as session:
-        found = verdicts(CUBLAS, plan, session, spec)
-    assert [(e.rival.verdict, e.rival.reason) for e in found.values()] == [("ok", "")] * 3
+        found = verdicts(CUBLAS, plan, session, spec, cold=cold)
+    assert told(found) == dict.fromkeys(CUBLAS.split(","), ("ok", ""))
+    assert {entry.rival.form for entry in found.values()} == {"graph"}
 
 
 def test_the_grouped_call_is_one_for_each_pair_of_types_and_equal_products_are_one_group() -> None:
@@ -253,35 +145,34 @@ def test_the_grouped_call_is_one_for_each_pair_of_types_and_equal_products_are_o
     ]
 
 
-def test_a_call_per_group_is_spread_over_the_streams_in_one_graph() -> None:
+def test_a_call_per_group_is_spread_over_the_streams() -> None:
     plan, library = plan_of("m: 8, n: 8, k: 8, count: 20"), FakeCublas()
     with opened(plan, NORMAL, library) as session:
-        cublas.PerGroup(session, plan, 8).queue()
-        streams = [handle["stream"] for handle in library.handles.values()]
+        cublas.per_group(session, plan, 8)
+        streams = [handle["stream"] for handle in library.objects.values()]
         assert streams == list(range(100, 108))
-        assert session.device.graphs == 1
-    assert library.used[:20] == [1 + i % 8 for i in range(20)]
+    assert library.used == [1 + i % 8 for i in range(20)]
 
 
 def test_every_handle_has_a_workspace_of_its_own_and_sums_in_float32() -> None:
     plan, library = plan_of("m: 8, n: 8, k: 8"), FakeCublas()
     with opened(plan, NORMAL, library) as session:
-        cublas.PerGroup(session, plan, 8)
-        handles = list(library.handles.values())
-        begins = sorted(handle["workspace"][0] for handle in handles)
+        cublas.per_group(session, plan, 8)
+        handles = list(library.objects.values())
+        rooms = sorted(handle["workspace"][0] for handle in handles)
         assert {handle["workspace"][1] for handle in handles} == {cublas.WORKSPACE_BYTES}
-        assert (np.diff(begins) >= cublas.WORKSPACE_BYTES).all()
+        assert all(end - begin >= cublas.WORKSPACE_BYTES for begin, end in pairwise(rooms))
         assert {handle["math"] for handle in handles} == {16}
-        assert not any(handle.get("destroyed") for handle in handles)
-    assert all(handle["destroyed"] for handle in library.handles.values())
+        assert not any(handle.get("gone") for handle in handles)
+    assert all(handle["gone"] for handle in library.objects.values())
 
 
 @pytest.mark.parametrize(
     ("group", "reason"),
     [
-        ("m: 8, n: 8, k: 8, beta: 1", "adds to D in place"),
         ("m: 0, n: 8, k: 8", "nothing to compute"),
         ("m: 1, n: 8, k: 8, lda: 2147483648", "leading dimension is above 2147483647"),
+        ("m: 1, n: 8, k: 8, beta: 1, ldc: 2147483648", "leading dimension is above 2147483647"),
     ],
 )
 def test_cublas_says_what_it_cannot_run(group: str, reason: str) -> None:
@@ -289,32 +180,257 @@ def test_cublas_says_what_it_cannot_run(group: str, reason: str) -> None:
         cublas.products(plan_of(group), 0)
 
 
-def test_without_libcublas_there_are_no_cublas_baselines() -> None:
-    plan = plan_of(*EQUAL)
-    with opened(plan, library=None) as session:
+def test_cublas_adds_no_c_that_lies_beside_d() -> None:
+    plan = plan_of("m: 8, n: 8, k: 8, beta: 1")
+    with opened(plan, NORMAL, FakeCublas()) as session:
         found = verdicts(CUBLAS, plan, session)
     assert {entry.rival.verdict for entry in found.values()} == {"n/a"}
-    assert all("no libcublas" in entry.rival.reason for entry in found.values())
+    assert all("adds to D in place" in entry.rival.reason for entry in found.values())
+
+
+def test_a_c_that_is_not_read_may_lie_however_it_wants() -> None:
+    plan = plan_of("m: 1, n: 8, k: 8, ldc: 2147483648")
+    (product,) = cublas.products(plan, 0)
+    assert (product.c, product.ldc) == (product.d, product.ldd)
+
+
+def test_without_libcublas_there_are_no_cublas_baselines() -> None:
+    plan = plan_of(*EQUAL)
+    with opened(plan, NORMAL) as session:
+        found = verdicts(f"{CUBLAS},cublaslt", plan, session)
+    assert {entry.rival.verdict for entry in found.values()} == {"n/a"}
+    assert "there is no libcublas;" in found["cublas"].rival.reason
+    assert "there is no libcublasLt;" in found["cublaslt"].rival.reason
     assert all(entry.timed is None for entry in found.values())
 
 
 def test_an_old_cublas_lacks_only_the_grouped_call() -> None:
-    plan = plan_of(*EQUAL)
-    with opened(plan, library=FakeCublas(missing=("cublasGemmGroupedBatchedEx",))) as session:
+    plan, library = plan_of(*EQUAL), FakeCublas(missing=("cublasGemmGroupedBatchedEx",))
+    with opened(plan, NORMAL, library) as session:
         found = verdicts(CUBLAS, plan, session)
     assert [entry.rival.verdict for entry in found.values()] == ["n/a", "ok", "ok"]
-    assert "older than CUDA 12.5" in found["cublas"].rival.reason
+    assert "too old: it has no cublasGemmGroupedBatchedEx" in found["cublas"].rival.reason
 
 
 def test_what_cublas_refuses_is_na_with_its_own_word() -> None:
     plan, library = plan_of(*EQUAL), FakeCublas()
-    library.status = FakeCublas.NOT_SUPPORTED
-    with opened(plan, library=library) as session:
+    library.status = NOT_SUPPORTED
+    with opened(plan, NORMAL, library) as session:
         found = verdicts("cublas,cublas-loop", plan, session)
     assert [entry.rival.reason for entry in found.values()] == [
         "cublasGemmGroupedBatchedEx says CUBLAS_STATUS_NOT_SUPPORTED",
         "cublasGemmEx says CUBLAS_STATUS_NOT_SUPPORTED",
     ]
+
+
+# cublasLt
+
+
+@pytest.mark.parametrize("cold", [True, False], ids=["cold", "warm"])
+@pytest.mark.parametrize("spec", [INT, NORMAL], ids=["int", "normal"])
+@pytest.mark.parametrize(
+    "groups", [EQUAL, RAGGED, MIXED, SCALED], ids=["equal", "ragged", "mixed", "scaled"]
+)
+def test_cublaslt_is_asked_for_what_gemmctl_computes(
+    groups: tuple[str, ...], spec: DataSpec, cold: bool
+) -> None:
+    plan = plan_of(*groups)
+    with opened(plan, spec, FakeCublasLt()) as session:
+        found = verdicts("cublaslt", plan, session, spec, cold=cold)
+    assert told(found) == {"cublaslt": ("ok", "")}
+    assert found["cublaslt"].rival.form == "graph"
+
+
+def used(plan: Plan, library: FakeCublasLt, **gpu: Any) -> list[tuple[int, int, int]]:
+    """The kernel, stream and workspace of every product of one run."""
+    with opened(plan, NORMAL, library) as session:
+        vars(session.device).update(gpu)
+        calls = cublaslt.fastest(session, plan)
+        library.used.clear()
+        calls.queue()
+    return library.used
+
+
+def test_every_shape_has_the_kernel_that_is_fastest_on_it() -> None:
+    class Choosy(FakeCublasLt):
+        """Whose third kernel is best for few rows, and whose second for many."""
+
+        def on_Matmul(self, *arguments: Any) -> int:
+            _, cols = self.objects[arguments[6].value]["layout"][1:3]
+            self.kernels = {1: 3.0, 2: 2.0, 3: 1.0 if cols < 10 else 4.0}
+            return super().on_Matmul(*arguments)
+
+    plan = plan_of("m: 24, n: 40, k: 64", "m: 7, n: 40, k: 64", "m: 24, n: 40, k: 64")
+    assert [kernel for kernel, _, _ in used(plan, Choosy())] == [2, 3, 2]
+
+
+def test_the_heuristics_are_asked_once_for_every_shape() -> None:
+    plan, library = plan_of(*MIXED), FakeCublasLt()
+    with opened(plan, NORMAL, library) as session:
+        cublaslt.fastest(session, plan)
+    assert len(library.asked) == len(set(library.asked)) == 3
+
+
+def test_a_kernel_that_refuses_to_run_is_passed_over() -> None:
+    library = FakeCublasLt()
+    library.refused = {2}
+    assert [kernel for kernel, _, _ in used(plan_of(*EQUAL), library)] == [3, 3, 3]
+
+
+def test_where_no_kernel_runs_cublaslt_says_why() -> None:
+    plan, library = plan_of(*EQUAL), FakeCublasLt()
+    library.refused = {1, 2, 3}
+    with opened(plan, NORMAL, library) as session:
+        found = verdicts("cublaslt", plan, session)
+    reason = "cublasLtMatmul says CUBLAS_STATUS_NOT_SUPPORTED"
+    assert told(found) == {"cublaslt": ("n/a", reason)}
+
+
+def test_where_the_heuristics_name_no_kernel_that_fits_there_is_none() -> None:
+    plan, library = plan_of(*EQUAL), FakeCublasLt()
+    library.kernels.clear()  # but one whose state says that it does not fit
+    with opened(plan, NORMAL, library) as session:
+        found = verdicts("cublaslt", plan, session)
+    assert told(found) == {"cublaslt": ("n/a", "cublasLt's heuristics name no kernel")}
+
+
+@pytest.mark.parametrize(
+    "group",
+    ["m: 8, n: 8, k: 8, a: bf16, d: f16", "m: 8, n: 8, k: 8, beta: 1, c: f32", "m: 8, n: 8, k: 0"],
+)
+def test_what_cublaslt_refuses_is_na_with_its_own_word(group: str) -> None:
+    plan = plan_of(group)
+    with opened(plan, NORMAL, FakeCublasLt()) as session:
+        rival = verdicts("cublaslt", plan, session)["cublaslt"].rival
+    assert rival.verdict == "n/a"
+    assert re.match(r"cublasLt\w+ says CUBLAS_STATUS_NOT_SUPPORTED", rival.reason)
+
+
+@pytest.mark.parametrize(("one", "eight", "streams"), [(1.0, 2.0, 1), (2.0, 1.0, 8)])
+def test_products_run_over_one_stream_or_eight_whichever_is_faster(
+    one: float, eight: float, streams: int
+) -> None:
+    plan = plan_of("m: 8, n: 8, k: 8, count: 20")
+    places = [place for _, *place in used(plan, FakeCublasLt(), fan_s={1: one, 8: eight})]
+    assert [stream for stream, _ in places] == [100 + i % streams for i in range(20)]
+    rooms = sorted({room for _, room in places})
+    assert len(rooms) == streams  # a workspace for each
+    assert all(end - begin >= cublas.WORKSPACE_BYTES for begin, end in pairwise(rooms))
+
+
+def test_where_it_cannot_be_a_graph_cublaslt_is_spread_over_streams() -> None:
+    plan, library = plan_of("m: 8, n: 8, k: 8, count: 20"), FakeCublasLt()
+    library.capture_status = NOT_SUPPORTED
+    with opened(plan, NORMAL, library) as session:
+        rival = verdicts("cublaslt", plan, session)["cublaslt"].rival
+    assert (rival.verdict, rival.form) == ("ok", "calls")
+    assert {stream for _, stream, _ in library.used[-20:]} == set(range(100, 108))
+
+
+def test_whatever_cublaslt_made_is_given_back() -> None:
+    plan, library = plan_of(*MIXED), FakeCublasLt()
+    with opened(plan, NORMAL, library) as session:
+        verdicts("cublaslt", plan, session)
+        assert not any(made.get("gone") for made in library.objects.values())
+    assert library.objects
+    assert all(made.get("gone") for made in library.objects.values())
+
+
+# Graphs and calls
+
+
+def entered(plan: Plan, library: Any, *, cold: bool = True, **gpu: Any) -> Entry:
+    """The only baseline of a library, on a GPU with these fields."""
+    with opened(plan, NORMAL, library) as session:
+        vars(session.device).update(gpu)
+        return verdicts("cublas", plan, session, cold=cold)["cublas"]
+
+
+def test_what_is_fastest_as_a_graph_is_timed_as_one() -> None:
+    rival = entered(plan_of(*EQUAL), FakeCublas(), call_s=2.0, graph_s=1.0).rival
+    assert (rival.verdict, rival.form, rival.reason) == ("ok", "graph", "")
+
+
+def test_what_is_fastest_by_its_own_calls_is_timed_by_them() -> None:
+    rival = entered(plan_of(*EQUAL), FakeCublas(), call_s=1.0, graph_s=2.0).rival
+    assert (rival.verdict, rival.form, rival.reason) == ("ok", "calls", "")
+
+
+def test_warm_runs_are_a_graph_as_with_gemmctl_itself() -> None:
+    rival = entered(plan_of(*EQUAL), FakeCublas(), cold=False, call_s=1.0, graph_s=999.0).rival
+    assert rival.form == "graph"
+
+
+@pytest.mark.parametrize("cold", [True, False], ids=["cold", "warm"])
+def test_what_cannot_be_captured_is_timed_as_calls_with_the_reason(cold: bool) -> None:
+    library = FakeCublas()
+    library.capture_status = NOT_SUPPORTED
+    rival = entered(plan_of(*EQUAL), library, cold=cold).rival
+    assert (rival.verdict, rival.form) == ("ok", "calls")
+    assert rival.reason == "cublasGemmGroupedBatchedEx says CUBLAS_STATUS_NOT_SUPPORTED"
+
+
+def test_what_the_driver_makes_no_graph_of_is_timed_as_calls_with_the_reason() -> None:
+    rival = entered(plan_of(*EQUAL), FakeCublas(), refuses_graphs="it will not").rival
+    assert (rival.verdict, rival.form, rival.reason) == ("ok", "calls", "it will not")
+
+
+@pytest.mark.parametrize("cold", [True, False], ids=["cold", "warm"])
+def test_what_is_wrong_as_a_graph_only_is_timed_as_calls_with_the_reason(cold: bool) -> None:
+    rival = entered(plan_of(*EQUAL), FakeCublas(), cold=cold, forgets_graphs=True).rival
+    assert (rival.verdict, rival.form) == ("ok", "calls")
+    assert re.match(r"as a graph, \d+ of D's elements differ", rival.reason)
+
+
+def test_what_is_right_as_a_graph_only_is_timed_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = cublas.grouped
+
+    def lazy(session: Any, plan: Plan) -> Any:
+        """Whose calls are quick and do nothing, but in a graph."""
+        right = made(session, plan)
+
+        class Lazy:
+            graph, poison, deliver = right.graph, right.poison, right.deliver
+
+            def queue(self) -> None: ...
+
+        return Lazy()
+
+    monkeypatch.setitem(baselines.BASELINES, "cublas", lazy)
+    rival = entered(plan_of(*EQUAL), FakeCublas(), graph_s=5.0).rival
+    assert (rival.verdict, rival.form) == ("ok", "graph")
+    assert rival.reason.startswith("as calls, ")
+
+
+@pytest.mark.parametrize(("cold", "runs"), [(True, 1), (False, WARM_RUNS)], ids=["cold", "warm"])
+@pytest.mark.parametrize("form", ["graph", "calls"])
+def test_a_sample_is_one_cold_run_or_many_warm_ones(cold: bool, runs: int, form: str) -> None:
+    plan, library = plan_of(*EQUAL), FakeCublas()
+    library.capture_status = 0 if form == "graph" else NOT_SUPPORTED
+    with opened(plan, NORMAL, library) as session:
+        entry = verdicts("cublas", plan, session, cold=cold)["cublas"]
+        assert entry.timed is not None and entry.rival.form == form
+        done: list[str] = []
+        session.time = lambda count, *, cold, queue: done.append(f"{cold=}") or queue()
+        library.multiply_groups = lambda *told: done.append("run")  # type: ignore[method-assign]
+        entry.timed.time(1, cold=cold)
+    assert done == [f"{cold=}"] + ["run"] * runs
+
+
+def test_what_was_compared_is_what_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan, done = plan_of(*EQUAL), []
+    with opened(plan, NORMAL, FakeCublas()) as session:
+
+        def queue() -> None:
+            done.append("queued")
+            session.run()
+
+        monkeypatch.setattr(baselines, "_ways", lambda *_: [baselines._Way("graph", queue)])
+        entry = verdicts("cublas", plan, session)["cublas"]
+        assert entry.rival.verdict == "ok" and entry.timed is not None
+        done.clear()
+        entry.timed.time(3, cold=True)
+    assert done == ["queued"] * 3
 
 
 # The check that comes before the timing
@@ -329,6 +445,11 @@ class Own:
     def queue(self) -> None:
         self._session.run()
 
+    def graph(self, runs: int) -> Callable[[], None]:
+        raise NoGraph("it runs on the CPU")
+
+    def poison(self) -> None: ...
+
     def deliver(self) -> None:
         self._spoil(self._session)
 
@@ -337,7 +458,7 @@ def entry_of(monkeypatch: pytest.MonkeyPatch, plan: Plan, spoil: Callable[[Any],
     monkeypatch.setitem(
         baselines.BASELINES, "torch", lambda session, plan: Own(session, plan, spoil)
     )
-    with opened(plan) as session:
+    with opened(plan, NORMAL) as session:
         return verdicts("torch", plan, session)["torch"]
 
 
@@ -370,34 +491,196 @@ def test_what_gemmctl_left_in_d_does_not_count_for_a_baseline(
     assert entry.rival.verdict == "wrong"
 
 
-def test_a_baseline_is_timed_by_what_it_queues() -> None:
-    plan = plan_of(*EQUAL)
-    seen: list[Any] = []
-
-    def time(count: int, *, cold: bool, queue: Callable[[], None]) -> list[float]:
-        seen.append((count, cold, queue))
-        return [1.0] * count
-
-    with opened(plan, library=FakeCublas()) as session:
-        session.time = time
-        timed = verdicts("cublas", plan, session)["cublas"].timed
-        assert timed is not None
-        assert timed.time(3, cold=True) == [1.0] * 3
-    ((count, cold, queue),) = seen
-    assert (count, cold) == (3, True)
-    assert isinstance(queue.__self__, cublas.Grouped)
+# torch and DeepGEMM
 
 
-# torch
+TORCH = "torch,torch-bmm,torch-grouped"
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> FakeTorch:
+    made = FakeTorch()
+    monkeypatch.setattr(torch, "_imported", lambda: made)
+    monkeypatch.setitem(sys.modules, "deep_gemm", FakeDeepGemm(made))
+    return made
+
+
+@contextmanager
+def with_torch(fake: FakeTorch, plan: Plan, spec: DataSpec = NORMAL) -> Iterator[Any]:
+    with opened(plan, spec) as session:
+        fake.gpu = session.device
+        yield session
 
 
 def test_without_torch_there_are_no_torch_baselines(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "torch", None)
+    monkeypatch.setitem(sys.modules, "torch", None)
     plan = plan_of(*EQUAL)
-    with opened(plan) as session:
-        found = verdicts("torch,torch-bmm,torch-grouped", plan, session)
-    reasons = {(entry.rival.verdict, entry.rival.reason) for entry in found.values()}
-    assert reasons == {("n/a", "torch is not installed")}
+    with opened(plan, NORMAL) as session:
+        found = verdicts(f"{TORCH},deepgemm", plan, session)
+    assert set(told(found).values()) == {("n/a", "torch is not installed")}
+
+
+TILES = ("m: 256, n: 40, k: 64, ldd: 48", "m: 0, n: 40, k: 64", "m: 128, n: 40, k: 64")
+EXACTLY = {  # what a baseline can run
+    "torch": [EQUAL, RAGGED, MIXED, SCALED, TILES],
+    "torch-bmm": [EQUAL, MIXED[:1], MIXED[1:2], SCALED],
+    "torch-grouped": [EQUAL, RAGGED, (MIXED[0], "m: 7, n: 40, k: 64"), TILES],
+    "deepgemm": [EQUAL, RAGGED, (MIXED[0], "m: 7, n: 40, k: 64"), TILES],
+}
+
+
+@pytest.mark.parametrize("spec", [INT, NORMAL], ids=["int", "normal"])
+@pytest.mark.parametrize("form", ["graph", "calls", "warm"])
+@pytest.mark.parametrize(
+    ("name", "groups"), [(name, groups) for name, lists in EXACTLY.items() for groups in lists]
+)
+def test_torch_and_deepgemm_are_asked_for_what_gemmctl_computes(
+    fake: FakeTorch, name: str, groups: tuple[str, ...], form: str, spec: DataSpec
+) -> None:
+    plan = plan_of(*groups)
+    with with_torch(fake, plan, spec) as session:
+        session.device.graph_s = 999.0 if form == "calls" else 0.0
+        found = verdicts(name, plan, session, spec, cold=form != "warm")
+    assert told(found) == {name: ("ok", "")}
+    assert found[name].rival.form == ("calls" if form == "calls" else "graph")
+
+
+@pytest.mark.parametrize("cold", [True, False], ids=["cold", "warm"])
+@pytest.mark.parametrize("name", EXACTLY)
+def test_what_torch_cannot_capture_is_timed_as_calls_with_the_reason(
+    fake: FakeTorch, name: str, cold: bool
+) -> None:
+    plan = plan_of(*EQUAL)
+    fake.refuses_capture = True
+    with with_torch(fake, plan) as session:
+        rival = verdicts(name, plan, session, cold=cold)[name].rival
+    assert (rival.verdict, rival.form) == ("ok", "calls")
+    assert rival.reason.endswith("says: operation not permitted when stream is capturing")
+
+
+@pytest.mark.parametrize("name", EXACTLY)
+def test_what_an_earlier_run_left_does_not_count_for_a_graph(fake: FakeTorch, name: str) -> None:
+    plan = plan_of(*EQUAL)
+    with with_torch(fake, plan) as session:
+        session.device.forgets_graphs = True
+        rival = verdicts(name, plan, session)[name].rival
+    assert (rival.verdict, rival.form) == ("ok", "calls")
+    assert rival.reason.startswith("as a graph, ")
+
+
+@pytest.mark.parametrize("name", EXACTLY)
+def test_what_an_earlier_run_left_does_not_count_for_calls(
+    fake: FakeTorch, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    plan = plan_of(*EQUAL)
+    with with_torch(fake, plan) as session:
+        made = baselines.BASELINES[name](session, plan)  # which has run
+        monkeypatch.setitem(baselines.BASELINES, name, lambda session, plan: made)
+        monkeypatch.setattr(fake, "queue", lambda work: None)
+        session.device.refuses_graphs = "it will not"
+        rival = verdicts(name, plan, session)[name].rival
+    assert rival.verdict == "wrong"
+    assert rival.reason.startswith("as calls, ")
+
+
+def test_an_older_torch_without_graphs_that_can_be_kept_is_timed_as_calls(fake: FakeTorch) -> None:
+    def older() -> None: ...
+
+    plan = plan_of(*EQUAL)
+    fake.cuda.CUDAGraph = older
+    with with_torch(fake, plan) as session:
+        rival = verdicts("torch", plan, session)["torch"].rival
+    assert (rival.verdict, rival.form) == ("ok", "calls")
+    assert "torch 2.11 says:" in rival.reason and "keep_graph" in rival.reason
+
+
+@pytest.mark.parametrize("form", ["graph", "calls"])
+def test_torch_gives_back_what_it_allocated_when_the_session_ends(
+    fake: FakeTorch, form: str
+) -> None:
+    plan = plan_of(*EQUAL)
+    with with_torch(fake, plan) as session:
+        session.device.graph_s = 999.0 if form == "calls" else 0.0
+        entries = verdicts("torch-grouped", plan, session)
+        allocated = [weakref.ref(fake.grouped_d), weakref.ref(fake.captured_d)]
+        fake.grouped_d = fake.captured_d = None
+        assert any(one() is not None for one in allocated)
+        for graph in session.device.graphs:
+            graph.clear()  # the driver's graphs have no hold on torch's memory
+    assert entries and fake.emptied == 1
+    assert all(one() is None for one in allocated)
+
+
+@pytest.mark.parametrize(
+    ("groups", "layout"), [(TILES, "contiguous"), (EQUAL, "masked"), (RAGGED, "masked")]
+)
+def test_deepgemm_takes_rows_in_one_piece_where_they_are_whole_tiles(
+    fake: FakeTorch, groups: tuple[str, ...], layout: str
+) -> None:
+    plan = plan_of(*groups)
+    with with_torch(fake, plan) as session:
+        verdicts("deepgemm", plan, session)
+    library: Any = sys.modules["deep_gemm"]
+    assert set(library.called) == {layout}
+
+
+@pytest.mark.parametrize("name", ["get_m_alignment_for_contiguous_layout", None])
+def test_deepgemm_of_another_age_is_asked_for_its_tiles_as_it_can_be(
+    fake: FakeTorch, monkeypatch: pytest.MonkeyPatch, name: str | None
+) -> None:
+    library: Any = sys.modules["deep_gemm"]
+    monkeypatch.delattr(FakeDeepGemm, "get_mk_alignment_for_contiguous_layout")
+    if name:
+        setattr(library, name, lambda: 128)
+    plan = plan_of(*TILES)
+    with with_torch(fake, plan) as session:
+        assert verdicts("deepgemm", plan, session)["deepgemm"].rival.verdict == "ok"
+    assert set(library.called) == {"contiguous"}
+
+
+def test_what_deepgemm_refuses_is_na_with_its_own_word(fake: FakeTorch) -> None:
+    plan = plan_of("m: 24, n: 40, k: 72")
+    with with_torch(fake, plan) as session:
+        found = verdicts("deepgemm", plan, session)
+    reason = "deep_gemm says: Assertion error (sm90_bf16_gemm.hpp:118): k % 64 == 0"
+    assert told(found) == {"deepgemm": ("n/a", reason)}
+
+
+def test_a_deepgemm_without_bf16_is_na(fake: FakeTorch, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(FakeDeepGemm, "m_grouped_bf16_gemm_nt_masked")
+    plan = plan_of(*EQUAL)
+    with with_torch(fake, plan) as session:
+        found = verdicts("deepgemm", plan, session)
+    reason = "this deep_gemm has no m_grouped_bf16_gemm_nt_masked"
+    assert told(found) == {"deepgemm": ("n/a", reason)}
+
+
+def test_without_deepgemm_there_is_no_deepgemm_baseline(
+    fake: FakeTorch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "deep_gemm", None)
+    plan = plan_of(*EQUAL)
+    with with_torch(fake, plan) as session:
+        found = verdicts("deepgemm", plan, session)
+    assert told(found) == {"deepgemm": ("n/a", "deep_gemm is not installed")}
+
+
+@pytest.mark.parametrize(
+    "line", ["import nowhere", "raise OSError('no libnvrtc')", "assert False, 'no CUDA'"]
+)
+def test_a_deepgemm_that_does_not_load_is_na_and_what_it_prints_is_no_result(
+    fake: FakeTorch, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, line: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    (tmp_path / "deep_gemm.py").write_text(f"print('hello')\n{line}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "deep_gemm")
+    plan = plan_of(*EQUAL)
+    with with_torch(fake, plan) as session:
+        rival = verdicts("deepgemm", plan, session)["deepgemm"].rival
+    assert rival.verdict == "n/a"
+    assert rival.reason.startswith("deep_gemm cannot be loaded: ")
+    assert capsys.readouterr().out == ""
 
 
 @pytest.mark.parametrize(
@@ -421,9 +704,14 @@ def test_without_torch_there_are_no_torch_baselines(monkeypatch: pytest.MonkeyPa
         (torch.grouped, ("m: 8, n: 8, k: 8, alpha: 2",), "no alpha and beta"),
         (torch.grouped, ("m: 8, n: 8, k: 8, beta: 1",), "no alpha and beta"),
         (torch.grouped, ("m: 8, n: 8, k: 8, a: f16, d: f32",), "writes the type of its operands"),
+        (deepgemm.grouped, MIXED[:2], "groups differ in N and K$"),
+        (deepgemm.grouped, ("m: 8, n: 8, k: 8, alpha: 2",), "no alpha and beta"),
+        (deepgemm.grouped, ("m: 8, n: 8, k: 8, beta: 1",), "no alpha and beta"),
+        (deepgemm.grouped, ("m: 8, n: 8, k: 8, a: f16",), "bf16 from bf16 only"),
+        (deepgemm.grouped, ("m: 8, n: 8, k: 8, d: f32",), "bf16 from bf16 only"),
     ],
 )
-def test_torch_says_what_it_cannot_run(
+def test_torch_and_deepgemm_say_what_they_cannot_run(
     make: Callable[[torch.Operands], torch.Work], groups: tuple[str, ...], reason: str
 ) -> None:
     untouched = SimpleNamespace(mm=None, addmm=None, bmm=None, baddbmm=None)
@@ -443,12 +731,16 @@ class TorchOnCpu:
         for call in self._work.run:
             call()
 
+    def graph(self, runs: int) -> Callable[[], None]:
+        raise NoGraph("it runs on the CPU")
+
+    def poison(self) -> None:
+        for tensor in self._work.results:
+            tensor.fill_(float("nan"))
+
     def deliver(self) -> None:
         for call in self._work.deliver:
             call()
-
-
-SCALED = ("m: 24, n: 40, k: 64, ldc: 41, alpha: 0.5, beta: -2, count: 3",)
 
 
 @pytest.mark.parametrize("spec", [INT, NORMAL], ids=["int", "normal"])
@@ -468,7 +760,7 @@ SCALED = ("m: 24, n: 40, k: 64, ldc: 41, alpha: 0.5, beta: -2, count: 3",)
         (torch.grouped, (MIXED[0], "m: 7, n: 40, k: 64")),
     ],
 )
-def test_torch_is_asked_for_what_gemmctl_computes(
+def test_torch_itself_understands_what_it_is_asked_for(
     monkeypatch: pytest.MonkeyPatch, make: Any, groups: tuple[str, ...], spec: DataSpec
 ) -> None:
     plan = plan_of(*groups)
@@ -477,12 +769,12 @@ def test_torch_is_asked_for_what_gemmctl_computes(
     )
     with opened(plan, spec) as session:
         entry = verdicts("torch", plan, session, spec)["torch"]
-    assert (entry.rival.verdict, entry.rival.reason) == ("ok", "")
+    assert (entry.rival.verdict, entry.rival.form) == ("ok", "calls")
 
 
 def test_a_batch_whose_groups_are_not_evenly_spaced_is_no_bmm() -> None:
     found = pytest.importorskip("torch")
     group = "m: 8, n: 8, k: 8"
     plan = plan_of(group, group, "m: 0, n: 8, k: 8", group)  # which has a B
-    with opened(plan) as session, pytest.raises(Inapplicable, match="not evenly spaced"):
+    with opened(plan, NORMAL) as session, pytest.raises(Inapplicable, match="not evenly spaced"):
         torch.batched(torch.Operands(found, found.from_numpy(session._arena), plan))

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from gemmctl.device.cpu import CpuDevice, CpuSession
-from gemmctl.judging import reference
 from gemmctl.judging.agreement import Witness
+from gemmctl.judging.product import products_of
 from gemmctl.operands import data, dtypes
 from gemmctl.operands.data import DataSpec
 from gemmctl.planning.plan import Plan
@@ -53,18 +53,13 @@ def d_of(plan: Plan, session: CpuSession, index: int) -> dtypes.Bits:
 def rounded_once(plan: Plan, spec: DataSpec, index: int) -> dtypes.Bits:
     """One group's D as float64 has it."""
     group = plan.problem.groups[index]
+    made = products_of(plan, spec, "cuda")[index]
     a, b, c = (
-        data.values(
-            spec,
-            int(data.keys(spec.seed, which, np.array([index]))[0]),
-            rows,
-            cols,
-            dtypes.BY_NAME[name],
-        ).astype(np.float64)
-        for which, rows, cols, name in (
-            (0, group.m, group.k, group.a),
-            (1, group.n, group.k, group.b),
-            (2, group.m, group.n, group.c),
+        operand.values(rows, cols).astype(np.float64)
+        for operand, rows, cols in (
+            (made.a, group.m, group.k),
+            (made.b, group.n, group.k),
+            (made.c, group.m, group.n),
         )
     )
     return dtypes.BY_NAME[group.d].from_float(group.alpha * (a @ b.T) + group.beta * c)
@@ -82,10 +77,11 @@ def test_any_two_results_that_reference_calls_right_agree(
 ) -> None:
     def write(session: CpuSession, sign: int) -> None:
         """The smallest (-1) or the largest (1) right result everywhere."""
-        for product in reference.products_of(session._plan, spec, "cuda"):
+        for product in products_of(session._plan, spec, "cuda"):
             group = product.group
-            result, t = product.expected(np.arange(group.m), range(group.n))
-            d_of(session._plan, session, product.index)[:] = product.d.from_float(result + sign * t)
+            told = product.expected(np.arange(group.m), range(group.n))
+            right = product.d.from_float(told.right + sign * told.allowed)
+            d_of(session._plan, session, product.index)[:] = right
 
     monkeypatch.setattr(CpuSession, "run", lambda session: write(session, -1))
     with witnessed(spec, *GROUPS, d=d) as (plan, session, witness):
@@ -116,7 +112,7 @@ def test_half_of_a_product_that_is_missing_is_found() -> None:
 def test_an_error_just_above_what_two_roundings_differ_by_is_found() -> None:
     with witnessed(NORMAL, "m: 64, n: 64, k: 64") as (plan, session, witness):
         d = d_of(plan, session, 0)
-        largest = np.unravel_index(np.abs(dtypes.BF16.to_f32(d)).argmax(), d.shape)
+        largest = np.unravel_index(dtypes.BF16.to_f32(d).argmax(), d.shape)
         d[largest] += 1  # the neighbour: one of two results may be rounded up, the other down
         assert witness.disagreement(session) is None
         d[largest] += 1

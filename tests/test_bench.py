@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 
-from gemmctl.device.base import Facts, Setup, Telemetry
+from gemmctl.device.base import Facts, Sample, Setup, Telemetry
 from gemmctl.device.roofline import Roofline
 from gemmctl.measuring import bench
 from gemmctl.measuring.bench import Entry, Result, Rival, Settings, measure
@@ -27,14 +27,18 @@ class FakeSession:
     taken: int = 0
     name: str = "ours"
     turns: list[str] = field(default_factory=list)  # shared by those that take turns
+    host_bound: tuple[bool, ...] = (False,)  # over and over
 
-    def time(self, count: int, *, cold: bool) -> list[float]:
+    def time(self, count: int, *, cold: bool) -> list[Sample]:
         self.batches.append((count, cold))
         self.turns.append(self.name)
         self.clock.now += count * self.wall_s
         self.taken += count
         indices = range(self.taken - count, self.taken)
-        return [self.times[index % len(self.times)] for index in indices]
+        return [
+            Sample(self.times[i % len(self.times)], self.host_bound[i % len(self.host_bound)])
+            for i in indices
+        ]
 
 
 @dataclass
@@ -259,14 +263,93 @@ def test_a_baseline_that_cannot_run_keeps_its_reason_and_its_place(
     assert (found[1].name, found[1].median_s) == ("b0", 3.0)
 
 
+def result_of(plan: Plan, ours: tuple[float, ...], *rivals: Rival) -> Result:
+    return Result(plan, Setup(0, None), ours, (), None, rivals)
+
+
 def test_ratios_are_our_median_over_theirs(plan: Plan) -> None:
     slower, faster = Rival("a", samples=(3.0, 4.0, 9.0)), Rival("b", samples=(1.0,))
-    untimed = Rival("c", "wrong", "because")
-    result = Result(plan, Setup(0, None), (2.0,), (), None, (slower, faster, untimed))
-    assert [result.ratio(rival) for rival in result.rivals] == [0.5, 2.0, None]
-    assert result.best_ratio == 2.0
+    result = result_of(plan, (2.0,), slower, faster, Rival("c", "wrong", "because"))
+    ratios = {name: found and found.value for name, found in result.ratios.items()}
+    assert ratios == {"a": 0.5, "b": 2.0, "c": None}
+
+
+def test_the_best_baseline_is_the_one_with_the_smallest_median(plan: Plan) -> None:
+    often_fast = Rival("a", samples=(0.1, 3.0, 3.0))
+    faster = Rival("b", samples=(1.0, 1.0, 1.0))
+    result = result_of(plan, (2.0,), often_fast, faster, Rival("c", "n/a", "because"))
+    assert result.best is faster
+    assert result.best_ratio is not None and result.best_ratio.value == 2.0
+
+
+def test_a_baseline_that_took_no_time_is_not_the_best(plan: Plan) -> None:
+    result = result_of(plan, (2.0,), Rival("a", samples=(0.0,)), Rival("b", samples=(1.0,)))
+    assert result.best is not None and result.best.name == "b"
 
 
 def test_without_a_baseline_that_was_timed_there_is_no_ratio(plan: Plan) -> None:
-    result = Result(plan, Setup(0, None), (2.0,), (), None, (Rival("c", "n/a", "because"),))
-    assert result.best_ratio is None
+    result = result_of(plan, (2.0,), Rival("c", "n/a", "because"))
+    assert (result.best, result.best_ratio) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("faster", "verdict"), [(0.9, "FASTER"), (0.996, "SAME"), (1.004, "SAME"), (1.1, "SLOWER")]
+)
+def test_a_ratio_has_a_verdict_of_its_own(plan: Plan, faster: float, verdict: str) -> None:
+    steady = np.linspace(0.998, 1.002, 21)
+    result = result_of(plan, tuple(steady * faster), Rival("a", samples=tuple(steady)))
+    found = result.best_ratio
+    assert found is not None and found.interval is not None
+    assert found.interval[0] < faster < found.interval[1]
+    assert found.verdict == verdict
+
+
+# Turns that are enough to compare by
+
+
+def test_each_of_several_takes_at_least_three_turns(clock: Clock, plan: Plan) -> None:
+    quick = FakeSession(clock, [1.0], wall_s=1e-6)  # all its runs would fit into one batch
+    session, entries = contest(clock, quick, ours=FakeSession(clock, [1.0], wall_s=1e-6))
+    settings = replace(ALL_RUNS, warmup=1, max_noise=0.01)
+    measure(session, GPU, plan, settings, entries=entries)
+    sampled = session.turns[2:]  # after the warm-up of both
+    assert sampled == ["ours", "b0"] * bench.TURNS
+
+
+def test_three_turns_are_no_more_samples_than_asked_for(clock: Clock, plan: Plan) -> None:
+    quick = FakeSession(clock, [1.0, 2.0], wall_s=1e-6)
+    session, entries = contest(clock, quick, ours=FakeSession(clock, [1.0, 2.0], wall_s=1e-6))
+    (rival,) = measure(session, GPU, plan, replace(ALL_RUNS, runs=50), entries=entries).rivals
+    assert len(rival.samples) == 50
+    assert [count for count, _ in quick.batches] == [1, 17, 17, 15]
+
+
+def test_alone_a_problem_takes_no_more_turns_than_it_needs(clock: Clock, plan: Plan) -> None:
+    session = FakeSession(clock, [1.0], wall_s=1e-6)
+    measure(session, GPU, plan, replace(ALL_RUNS, warmup=1, max_noise=0.01))
+    assert [count for count, _ in session.batches] == [1, 40]
+
+
+def test_turns_end_when_the_time_is_up(clock: Clock, plan: Plan) -> None:
+    slow = FakeSession(clock, [1.0], wall_s=9.0)
+    session, entries = contest(clock, slow, ours=FakeSession(clock, [1.0], wall_s=9.0))
+    result = measure(session, CPU, plan, replace(ALL_RUNS, max_time_s=5.0), entries=entries)
+    assert (len(result.samples), len(result.rivals[0].samples)) == (1, 1)
+
+
+# The host's time
+
+
+def test_the_share_of_samples_that_may_hold_the_hosts_time_is_kept(
+    clock: Clock, plan: Plan
+) -> None:
+    other = FakeSession(clock, [3.0], wall_s=0.01, host_bound=(True, False, False, False))
+    ours = FakeSession(clock, [3.0], wall_s=0.01, host_bound=(True, False))
+    session, entries = contest(clock, other, ours=ours)
+    result = measure(session, CPU, plan, ALL_RUNS, entries=entries)
+    assert (result.host_bound, result.rivals[0].host_bound) == (0.5, 0.25)
+
+
+def test_what_the_host_does_in_the_warm_up_does_not_count(clock: Clock, plan: Plan) -> None:
+    session = FakeSession(clock, [3.0], wall_s=0.01, host_bound=(True,) * 3 + (False,) * 1000)
+    assert measure(session, CPU, plan, replace(ALL_RUNS, warmup=3)).host_bound == 0.0

@@ -154,7 +154,7 @@ def test_sampling_options_reach_the_result(gemmctl: Command, two_problems: Path)
         "max_time_s": 5.0,
         "max_noise": 0.02,
         "cache": "cold",
-        "data": {"kind": "int", "seed": 7},
+        "data": {"kind": "int", "seed": 7, "version": 2},
         "launch": "grouped",
     }
     assert [len(one["samples_s"]) for one in found["problems"]] == [4, 4]

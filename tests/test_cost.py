@@ -79,7 +79,7 @@ def test_what_draws_its_operands_for_longer_than_it_multiplies_takes_that() -> N
 
 def test_two_ctas_of_a_cluster_draw_half_of_a_each() -> None:
     slow = replace(IDEAL, feed_bytes=1)
-    assert cycles(tiles(2), name="128x256x2", constants=slow) == (128 + 128) * 64 * 2
+    assert cycles(tiles(2), name="128x256-c2", constants=slow) == (128 + 128) * 64 * 2
 
 
 def test_some_of_the_shorter_of_drawing_and_multiplying_shows() -> None:
@@ -144,7 +144,7 @@ def test_every_value_of_a_tile_has_to_be_stored() -> None:
 def test_where_warpgroups_take_turns_only_a_share_of_that_shows() -> None:
     constants = replace(IDEAL, epilogue_per_value=0.5, pingpong_epilogue=0.25)
     tile = "m: 192, n: 256, k: 64"
-    alone, stored = (cycles(tile, name="128x192x2p", constants=c) for c in (IDEAL, constants))
+    alone, stored = (cycles(tile, name="128x192-c2p", constants=c) for c in (IDEAL, constants))
     assert stored - alone == pytest.approx(0.25 * 0.5 * 128 * 192)
 
 
@@ -156,7 +156,7 @@ def test_a_launch_takes_a_while_whatever_it_does() -> None:
 def test_clusters_take_longer_to_start() -> None:
     constants = replace(IDEAL, cluster_latency=4e3)
     assert cycles(tiles(1), constants=constants) == SLICE
-    assert cycles(tiles(2), name="128x256x2", constants=constants) == SLICE + 4e3
+    assert cycles(tiles(2), name="128x256-c2", constants=constants) == SLICE + 4e3
 
 
 # Split sums

@@ -39,7 +39,7 @@ def test_the_environment_names_the_folder(folder: Path) -> None:
 
 def test_an_empty_word_in_the_environment_names_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GEMMCTL_CUBINS", "")
-    assert cubins.folder().name == "cubin"
+    assert cubins.folder().parts[-2:] == ("cubin", "built")
 
 
 def test_an_installed_package_has_them_inside(
@@ -57,7 +57,7 @@ def test_a_checkout_has_them_beside_the_package(
     monkeypatch.delenv("GEMMCTL_CUBINS", raising=False)
     monkeypatch.setattr(cubins, "__file__", str(tmp_path / "gemmctl" / "kernels" / "cubins.py"))
     (tmp_path / "gemmctl").mkdir()
-    assert cubins.folder() == tmp_path / "cubin"
+    assert cubins.folder() == tmp_path / "cubin" / "built"
 
 
 # The manifest
@@ -93,11 +93,13 @@ def kernel_without_rows(written: Any) -> object:
 @pytest.mark.parametrize(
     "change",
     [
-        *map(without, ("kernels", "files", "support", "compiler")),
+        *map(without, ("kernels", "files", "support", "constants", "compiler")),
         kernel_without_rows,
         lambda _: [],
         lambda written: {**written, "files": []},
-        lambda written: {**written, "files": {"support.cubin": 1}},
+        lambda written: {**written, "files": {"fill.cubin": 1}},
+        lambda written: {**written, "support": 3},
+        lambda written: {**written, "constants": []},
         lambda written: {**written, "kernels": 3},
     ],
 )
@@ -114,8 +116,28 @@ def test_a_file_that_is_no_manifest_is_refused(
 
 def test_a_manifest_of_another_format_is_refused(folder: Path) -> None:
     found = json.loads((folder / "manifest.json").read_text())
-    (folder / "manifest.json").write_text(json.dumps({**found, "format": 2}))
-    with pytest.raises(DeviceUnusable, match="its format is 2, not 1"):
+    (folder / "manifest.json").write_text(json.dumps({**found, "format": 1}))
+    with pytest.raises(DeviceUnusable, match="its format is 1, not 2"):
+        cubins.manifest()
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"K_TILE": 32}, "K_TILE 32 instead of 64"),
+        ({"K_TILE": 32, "MAPS": 3}, "K_TILE 32 instead of 64, MAPS 3 instead of 2"),
+        ({"SECRET": 1}, "SECRET 1 instead of none"),
+        ({"MAPS": None}, "MAPS unknown instead of 2"),
+    ],
+)
+def test_kernels_that_were_built_for_other_constants_are_refused(
+    changed: dict[str, int | None], said: str, folder: Path
+) -> None:
+    found = json.loads((folder / "manifest.json").read_text())
+    constants = {**found["constants"], **changed}
+    found["constants"] = {name: value for name, value in constants.items() if value is not None}
+    (folder / "manifest.json").write_text(json.dumps(found))
+    with pytest.raises(DeviceUnusable, match=rf"for other constants: {said}; reinstall gemmctl"):
         cubins.manifest()
 
 
@@ -150,8 +172,8 @@ def test_a_name_that_no_kernel_has_is_refused_with_those_there_are() -> None:
 
 
 def test_a_name_that_is_close_to_a_kernels_is_put_right() -> None:
-    with pytest.raises(UsageError, match=r"no kernel '128x256x1' \(did you mean 128x256x2\?\)"):
-        SHIPPED.named("128x256x1")
+    with pytest.raises(UsageError, match=r"no kernel '128x256-c1' \(did you mean 128x256-c2\?\)"):
+        SHIPPED.named("128x256-c1")
 
 
 # A cubin
@@ -160,7 +182,7 @@ def test_a_name_that_is_close_to_a_kernels_is_put_right() -> None:
 def manifest_of(folder: Path, **files: bytes) -> Manifest:
     """A manifest of files with the contents given, which are not written."""
     digests = {f"{name}.cubin": hashlib.sha256(code).hexdigest() for name, code in files.items()}
-    return Manifest(folder, (), digests, "support.cubin", "a compiler")
+    return Manifest(folder, (), digests, {}, "a compiler")
 
 
 def test_a_cubin_that_is_what_the_manifest_says_is_loaded(tmp_path: Path) -> None:
@@ -215,13 +237,13 @@ def test_nothing_ships_that_the_manifest_does_not_name() -> None:
 
 
 def test_every_kernel_and_the_support_are_in_a_file_that_ships() -> None:
-    named = {SHIPPED.support, *(kernel.file for kernel in SHIPPED.kernels)}
+    named = {*SHIPPED.support.values(), *(kernel.file for kernel in SHIPPED.kernels)}
     assert named == set(SHIPPED.files)
 
 
-def test_the_support_kernels_are_in_their_file() -> None:
-    code = SHIPPED.load(SHIPPED.support)
-    assert all(symbol in code for symbol in (b"build_maps", b"fill", b"flush"))
+@pytest.mark.parametrize("symbol", SHIPPED.support)
+def test_every_kernel_around_the_gemm_is_in_its_file_under_its_name(symbol: str) -> None:
+    assert f".text.{symbol}\0".encode() in SHIPPED.load(SHIPPED.support[symbol])
 
 
 def test_every_kernel_is_in_its_file_under_its_name() -> None:

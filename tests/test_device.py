@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import pairwise
 from math import ceil
@@ -23,12 +24,14 @@ from cuda.bindings import driver as real
 from cuda.pathfinder import DynamicLibNotFoundError
 
 from gemmctl.device import open_device, roofline
-from gemmctl.device.cuda import CudaDevice, calls, gpu, telemetry, tensormaps
+from gemmctl.device.base import Sample
+from gemmctl.device.cuda import CudaDevice, calls, gpu, graphs, telemetry, tensormaps
 from gemmctl.device.cuda import session as session_module
 from gemmctl.device.cuda.params import GroupArrays, Params
 from gemmctl.device.cuda.session import CudaSession
 from gemmctl.errors import DeviceFailed, DeviceHung, DeviceUnusable
 from gemmctl.kernels import cubins
+from gemmctl.kernels.constants import HASH_THREADS, MAP_THREADS, MAPS, QUANTILES
 from gemmctl.kernels.cubins import Kernel
 from gemmctl.operands import data, dtypes
 from gemmctl.operands.data import DataSpec
@@ -36,7 +39,7 @@ from gemmctl.planning import plan, tables
 from gemmctl.planning.plan import Launching, Plan
 from gemmctl.planning.tables import Tables
 from gemmctl.planning.tiling import K_TILE, TILE, Launch
-from sources import constant, members, offsets, parameters, size
+from sources import members, offsets, parameters, size
 from support import make_problem
 
 KERNELS = cubins.manifest().kernels
@@ -60,8 +63,9 @@ class Launched:
     threads: int
     shared_bytes: int
     cluster: int
+    cooperative: bool
     stream: int
-    params: Any  # of the GEMM kernel; of fill: the records, and whether to make integers
+    params: Any  # of the GEMM kernel; of fill: the records, and where normal numbers are
 
 
 class Driver:
@@ -75,8 +79,14 @@ class Driver:
         self.live: dict[int, str] = {}  # handles and addresses that were not given back
         self.launched: list[Launched] = []
         self.queued: list[tuple[str, int]] = []  # what is to happen on which stream, in order
+        self.recorded: list[int] = []  # events, in order
+        self.asked: list[tuple[int, int]] = []  # which event has passed, after how many records
+        self.ahead: set[int] = set()  # questions, by number, that the GPU was quick enough for
+        self.nodes: list[tuple[str, str]] = []  # of every graph: its kind, and where it reads
         self.loaded: list[bytes] = []
         self.shared_limit: dict[str, int] = {}  # of a kernel
+        self.sms = 132  # that this process may use
+        self.fitted = 0  # how often what fits was asked
         self.encoded: list[tuple[int, tuple[int, int]]] = []  # type and box of every tensor map
         self.encoding = 0  # what the encoder answers
         self._memory: dict[int, Any] = {}
@@ -130,7 +140,7 @@ class Driver:
         known = {
             "COMPUTE_CAPABILITY_MAJOR": major,
             "COMPUTE_CAPABILITY_MINOR": minor,
-            "MULTIPROCESSOR_COUNT": 132,
+            "MULTIPROCESSOR_COUNT": self.sms,
             "CLOCK_RATE": 1_980_000,  # kHz
             "MEMORY_CLOCK_RATE": 2_619_000,
             "GLOBAL_MEMORY_BUS_WIDTH": 5120,
@@ -139,6 +149,9 @@ class Driver:
 
     def _cuDeviceGetPCIBusId(self, _: int, __: int) -> tuple[bytes]:
         return (b"0000:19:00.0\0",)
+
+    def _cuDeviceGetUuid(self, device: int) -> tuple[Any]:
+        return (SimpleNamespace(bytes=bytes(range(16))),)
 
     def _cuDeviceTotalMem(self, _: int) -> tuple[int]:
         return (141 << 30,)
@@ -154,6 +167,22 @@ class Driver:
 
     def _cuEventElapsedTime(self, _: int, __: int) -> tuple[float]:
         return (5.0,)  # ms
+
+    def cuEventQuery(self, event: int) -> tuple[CODES]:
+        self.asked.append((int(event), len(self.recorded)))
+        passed = len(self.asked) - 1 in self.ahead
+        return (CODES.CUDA_SUCCESS if passed else CODES.CUDA_ERROR_NOT_READY,)
+
+    def _cuGraphGetNodes(self, _: int, count: int = 0) -> tuple[list[int], int]:
+        return list(range(count)), len(self.nodes)
+
+    def _cuGraphNodeGetType(self, node: int) -> tuple[Any]:
+        kind = f"CU_GRAPH_NODE_TYPE_{self.nodes[node][0]}"
+        return (getattr(real.CUgraphNodeType, kind),)
+
+    def _cuGraphMemcpyNodeGetParams(self, node: int) -> tuple[Any]:
+        reads = getattr(real.CUmemorytype, f"CU_MEMORYTYPE_{self.nodes[node][1]}")
+        return (SimpleNamespace(srcMemoryType=reads),)
 
     def _cuStreamEndCapture(self, _: int) -> tuple[int]:
         return self._new("graph")
@@ -208,7 +237,23 @@ class Driver:
         self.shared_limit[symbol] = value
         return ()
 
-    def _cuEventRecord(self, _: int, stream: int) -> tuple[()]:
+    def _cuOccupancyMaxActiveBlocksPerMultiprocessor(
+        self, symbol: str, threads: int, nbytes: int
+    ) -> tuple[int]:
+        assert self.shared_limit[symbol] >= nbytes
+        self.fitted += 1
+        return (min(2048 // threads, (228 << 10) // (nbytes + 1024)),)
+
+    def _cuOccupancyMaxActiveClusters(self, symbol: str, config: Any) -> tuple[int]:
+        per_sm, *_ = self._cuOccupancyMaxActiveBlocksPerMultiprocessor(
+            symbol, config.blockDimX, config.sharedMemBytes
+        )
+        cluster = attributes(config)["CLUSTER_DIMENSION"].clusterDim.x
+        assert config.gridDimX % cluster == 0
+        return (self.sms * per_sm // cluster,)
+
+    def _cuEventRecord(self, event: int, stream: int) -> tuple[()]:
+        self.recorded.append(int(event))
         self.queued.append(("record", int(stream)))
         return ()
 
@@ -222,13 +267,15 @@ class Driver:
 
     def _cuLaunchKernelEx(self, config: Any, symbol: str, pointers: int, _: int) -> tuple[()]:
         params: Any = None
+        told = attributes(config)
         if symbol == "gemm":
-            (told,) = at(pointers, np.uint64, 1).tolist()
-            params = Params.from_buffer_copy(ctypes.string_at(told, ctypes.sizeof(Params)))
+            (where,) = at(pointers, np.uint64, 1).tolist()
+            params = Params.from_buffer_copy(ctypes.string_at(where, ctypes.sizeof(Params)))
         elif symbol == "fill":
-            records, count, integers = at(pointers, np.uint64, 3).tolist()
+            records, count, numbers = at(pointers, np.uint64, 3).tolist()
             (records,), (count,) = at(records, np.uint64, 1), at(count, np.uint32, 1)
-            params = at(int(records), tables.FILL, int(count)), bool(at(integers, np.uint32, 1))
+            (numbers,) = at(numbers, np.uint64, 1).tolist()
+            params = at(int(records), tables.FILL, int(count)), numbers
         self.queued.append((symbol, int(config.hStream)))
         self.launched.append(
             Launched(
@@ -236,7 +283,8 @@ class Driver:
                 (config.gridDimX, config.gridDimY, config.gridDimZ),
                 config.blockDimX * config.blockDimY * config.blockDimZ,
                 config.sharedMemBytes,
-                config.attrs[0].value.clusterDim.x if config.numAttrs else 1,
+                told["CLUSTER_DIMENSION"].clusterDim.x if "CLUSTER_DIMENSION" in told else 1,
+                "COOPERATIVE" in told and told["COOPERATIVE"].cooperative == 1,
                 int(config.hStream),
                 params,
             )
@@ -244,10 +292,16 @@ class Driver:
         return ()
 
 
+def attributes(config: Any) -> dict[str, Any]:
+    """The attributes of a launch by their names."""
+    assert len(config.attrs) == config.numAttrs
+    return {a.id.name.removeprefix("CU_LAUNCH_ATTRIBUTE_"): a.value for a in config.attrs}
+
+
 @pytest.fixture
 def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
     made = Driver()
-    for module in (calls, gpu, telemetry, tensormaps):
+    for module in (calls, gpu, graphs, telemetry, tensormaps):
         monkeypatch.setattr(module, "driver", made)
     monkeypatch.setattr(gpu, "FLUSH_BYTES", 1 << 12)
     monkeypatch.setattr(cuda.bindings, "nvml", None, raising=False)
@@ -383,7 +437,7 @@ def test_a_gpu_without_a_manifest_is_unusable(driver: Driver, shipped: Path) -> 
     assert "cannot read the kernel manifest" in unusable()
 
 
-@pytest.mark.parametrize("which", [kernel_file, lambda _: "support.cubin"], ids=["gemm", "support"])
+@pytest.mark.parametrize("which", [kernel_file, lambda _: "fill.cubin"], ids=["gemm", "support"])
 def test_a_missing_cubin_makes_the_gpu_unusable(
     which: Callable[[Plan], str], driver: Driver, shipped: Path
 ) -> None:
@@ -396,7 +450,7 @@ def test_a_missing_cubin_makes_the_gpu_unusable(
         pass
 
 
-@pytest.mark.parametrize("which", [kernel_file, lambda _: "support.cubin"], ids=["gemm", "support"])
+@pytest.mark.parametrize("which", [kernel_file, lambda _: "fill.cubin"], ids=["gemm", "support"])
 def test_a_damaged_cubin_never_reaches_the_gpu(
     which: Callable[[Plan], str], driver: Driver, shipped: Path
 ) -> None:
@@ -420,7 +474,7 @@ def test_a_cubin_is_loaded_once(driver: Driver) -> None:
     for _ in range(2):
         with device.open(made, SPEC):
             pass
-    files = {launch.kernel.file for launch in made.launches} | {"support.cubin"}
+    files = {launch.kernel.file for launch in made.launches} | {"fill.cubin", "build_maps.cubin"}
     assert len(driver.loaded) == len(files)
 
 
@@ -438,14 +492,29 @@ def test_a_driver_is_named_by_the_cuda_version_that_it_supports(driver: Driver) 
     assert CudaDevice().facts.driver == "CUDA 13.2"
 
 
-def test_an_h200_is_judged_by_what_was_measured_on_one(driver: Driver) -> None:
-    assert CudaDevice().facts.roofline == roofline.H200
+def test_a_gpu_is_told_from_others_of_its_kind(driver: Driver) -> None:
+    assert CudaDevice().facts.uuid == "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"
 
 
-def test_another_hopper_gpu_is_judged_by_what_its_clocks_allow(driver: Driver) -> None:
-    driver.gpus = [("NVIDIA H100 80GB HBM3", (9, 0))]
+@pytest.mark.parametrize(
+    ("name", "measured"), [(H200, roofline.H200), ("NVIDIA H100 80GB HBM3", roofline.H100)]
+)
+def test_a_gpu_of_a_measured_kind_is_judged_by_what_was_measured(
+    name: str, measured: roofline.Roofline, driver: Driver
+) -> None:
+    driver.gpus = [(name, (9, 0))]
+    assert CudaDevice().facts.roofline == measured
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["NVIDIA GH200 480GB", "NVIDIA H200 NVL", "NVIDIA H100 PCIe", "NVIDIA H100 NVL",
+     "NVIDIA H200 MIG 3g.71gb", "NVIDIA H20", "NVIDIA H800"],
+)  # fmt: skip
+def test_another_hopper_gpu_is_judged_by_what_its_clocks_allow(name: str, driver: Driver) -> None:
+    driver.gpus = [(name, (9, 0))]
     found = CudaDevice().facts.roofline
-    assert found is not None and "H100" in found.name
+    assert found is not None and f"clocks of {name} allow" in found.name
     assert found.flop_per_s == 132 * 4096 * 1.98e9
     assert found.bytes_per_s == 2 * 2.619e9 * 5120 / 8
 
@@ -456,7 +525,8 @@ class Nvml(SimpleNamespace):
     class NvmlError(Exception):
         pass
 
-    ClockType = SimpleNamespace(CLOCK_SM=1)
+    ClockType = SimpleNamespace(CLOCK_SM=1, CLOCK_MEM=2)
+    ClockId = SimpleNamespace(APP_CLOCK_TARGET=1)
     reasons = 0
 
     def init_v2(self) -> None: ...
@@ -471,8 +541,14 @@ class Nvml(SimpleNamespace):
     def device_get_current_clocks_event_reasons(self, _: int) -> int:
         return self.reasons
 
-    def device_get_clock_info(self, _: int, __: int) -> int:
-        return 1755  # MHz
+    def device_get_clock_info(self, _: int, which: int) -> int:
+        return {1: 1755, 2: 3201}[which]  # MHz
+
+    def device_get_max_clock_info(self, _: int, which: int) -> int:
+        return {1: 1980, 2: 3201}[which]
+
+    def device_get_clock(self, _: int, which: int, setting: int) -> int:
+        return {(1, 1): 1830}[which, setting]
 
     def device_get_power_usage(self, _: int) -> int:
         return 698_500  # mW
@@ -490,12 +566,38 @@ def test_clocks_and_power_come_in_base_units(nvml: Nvml) -> None:
     found = CudaDevice().telemetry()
     assert found is not None
     assert (found.sm_hz, found.power_w, found.throttle) == (1.755e9, 698.5, ())
+    assert found.memory_hz == 3.201e9
+
+
+def test_the_highest_clock_and_the_one_set_are_known(nvml: Nvml) -> None:
+    facts = CudaDevice().facts
+    assert (facts.sm_max_hz, facts.sm_set_hz) == (1.98e9, 1.83e9)
+
+
+@pytest.mark.parametrize("error", [Nvml.NvmlError, RuntimeError, AttributeError])
+def test_clocks_that_cannot_be_read_are_none_and_the_others_are_kept(
+    error: type[Exception], nvml: Nvml
+) -> None:
+    clocks = nvml.device_get_clock_info
+
+    def fail(*told: int) -> int:
+        if told == (5, nvml.ClockType.CLOCK_SM):
+            return clocks(*told)
+        raise error
+
+    nvml.device_get_clock = nvml.device_get_clock_info = fail
+    device = CudaDevice()
+    assert (device.facts.sm_max_hz, device.facts.sm_set_hz) == (1.98e9, None)
+    found = device.telemetry()
+    assert found is not None
+    assert (found.sm_hz, found.memory_hz) == (1.755e9, None)
 
 
 def test_what_holds_the_clock_down_is_named(nvml: Nvml) -> None:
-    nvml.reasons = 0x4 | 0x40 | 0x1  # idling is none
+    nvml.reasons = 0x2 | 0x4 | 0x40 | 0x1  # idling is none
     found = CudaDevice().telemetry()
-    assert found is not None and found.throttle == ("power cap", "hardware thermal")
+    assert found is not None
+    assert found.throttle == ("clock setting", "power cap", "hardware thermal")
 
 
 def test_the_driver_is_named_by_its_own_version_too(nvml: Nvml) -> None:
@@ -511,7 +613,9 @@ def test_a_gpu_whose_clocks_cannot_be_read_works_without(nvml: Nvml) -> None:
 
 
 def test_a_machine_without_nvml_works_without(driver: Driver) -> None:
-    assert CudaDevice().telemetry() is None
+    device = CudaDevice()
+    assert device.telemetry() is None
+    assert (device.facts.sm_max_hz, device.facts.sm_set_hz) == (None, None)
 
 
 # What goes wrong while it runs
@@ -572,6 +676,7 @@ def test_what_a_kernel_that_does_not_end_may_use_is_not_freed(driver: Driver) ->
 def test_a_session_gives_back_what_it_took(launch: Launching, driver: Driver) -> None:
     device = CudaDevice()
     device.flush_l2()  # has memory of its own, once
+    device.quantiles()  # likewise
     before = dict(driver.live)
     with device.open(plan_of(*GROUPS, launch=launch), SPEC) as session:
         session.run()
@@ -583,6 +688,7 @@ def test_a_session_gives_back_what_it_took(launch: Launching, driver: Driver) ->
 
 def test_a_session_that_cannot_start_gives_back_what_it_took(driver: Driver) -> None:
     device = CudaDevice()
+    device.quantiles()
     before = dict(driver.live)
     driver.fails["cuLaunchKernelEx"] = CODES.CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES
     with pytest.raises(DeviceFailed), device.open(plan_of(*GROUPS), SPEC):
@@ -696,7 +802,7 @@ def launched_for(driver: Driver, made: Plan) -> tuple[Kernel, Launched]:
     return made.launches[0].kernel, launched
 
 
-@pytest.mark.parametrize("name", ["128x256x2", "128x256", "64x128"])
+@pytest.mark.parametrize("name", ["128x256-c2", "128x256", "64x128"])
 def test_a_kernel_is_launched_with_its_threads_clusters_and_shared_memory(
     name: str, driver: Driver
 ) -> None:
@@ -707,12 +813,49 @@ def test_a_kernel_is_launched_with_its_threads_clusters_and_shared_memory(
 
 @pytest.mark.parametrize("n", [256 * 5, 256 * 200])
 def test_a_launch_is_as_many_clusters_as_the_plan_says(n: int, driver: Driver) -> None:
-    made = plan_of(f"m: 256, n: {n}, k: 64", kernel="128x256x2")
+    made = plan_of(f"m: 256, n: {n}, k: 64", kernel="128x256-c2")
     _, launched = launched_for(driver, made)
     assert launched.grid == (2 * made.launches[0].clusters, 1, 1)
 
 
-@pytest.mark.parametrize("name", ["128x256x2", "128x256", "64x128"])
+@pytest.mark.parametrize(("name", "room"), [("128x256-c2", 33), ("128x256", 66), ("64x128", 132)])
+def test_no_more_clusters_are_started_than_the_driver_has_room_for(
+    name: str, room: int, driver: Driver
+) -> None:
+    driver.sms = 66  # half of them: a share that MPS gives a process
+    made = plan_of("m: 256, n: 256000, k: 64", kernel=name)
+    kernel, launched = launched_for(driver, made)
+    assert made.launches[0].clusters > room
+    assert launched.grid == (room * kernel.cluster, 1, 1)
+
+
+def test_a_kernel_that_has_no_room_at_all_is_named(driver: Driver) -> None:
+    driver.sms = 1
+    refused = pytest.raises(DeviceUnusable, match=r"no room for kernel 128x256-c2; .*--kernel")
+    with refused, CudaDevice().open(plan_of("m: 8, n: 8, k: 8", kernel="128x256-c2"), SPEC):
+        pass
+
+
+def test_the_driver_is_asked_once_how_much_of_a_kernel_fits(driver: Driver) -> None:
+    device, made = CudaDevice(), plan_of("m: 8, n: 8, k: 8", "m: 8, n: 8, k: 8", launch="serial")
+    for _ in range(2):
+        with device.open(made, SPEC):
+            pass
+    assert driver.fitted == 1
+
+
+def test_a_launch_whose_ctas_wait_for_each_other_is_cooperative(driver: Driver) -> None:
+    made = plan_of("m: 64, n: 64, k: 16384", "m: 64, n: 64, k: 64, d: f32")
+    with CudaDevice().open(made, SPEC) as session:
+        session.run()
+        session.time(1, cold=False)
+    split = [launch.slots > 0 for launch in made.launches]
+    assert sorted(split) == [False, True]
+    runs = 1 + gpu.WARM_RUNS
+    assert [launched.cooperative for launched in gemms(driver)] == split * runs
+
+
+@pytest.mark.parametrize("name", ["128x256-c2", "128x256", "64x128"])
 def test_there_is_a_map_for_every_width_that_a_ctas_share_of_a_tile_can_have(
     name: str, driver: Driver
 ) -> None:
@@ -731,15 +874,34 @@ def test_a_map_that_the_driver_refuses_is_an_error(driver: Driver) -> None:
         pass
 
 
-@pytest.mark.parametrize("kind", ["int", "normal"])
+@pytest.mark.parametrize("kind", data.KINDS)
 def test_operands_are_generated_as_the_tables_say(kind: data.Kind, driver: Driver) -> None:
-    made, spec = plan_of(*GROUPS), DataSpec(kind, 2**40 + 3)
-    with CudaDevice().open(made, spec) as session:
+    made, spec, device = plan_of(*GROUPS), DataSpec(kind, 2**40 + 3), CudaDevice()
+    with device.open(made, spec) as session:
         expected = tables.fills(made, session.base, spec)
     (launched,) = (launched for launched in driver.launched if launched.symbol == "fill")
-    records, integers = launched.params
+    records, numbers = launched.params
     assert np.array_equal(records, expected)
-    assert integers == (kind == "int")
+    assert numbers == device.quantiles()
+    bf16 = at(numbers, np.uint16, QUANTILES)
+    f32 = at(numbers + 4 * QUANTILES, np.uint32, QUANTILES)
+    assert np.array_equal(bf16, data.quantiles(dtypes.BF16))
+    assert np.array_equal(f32, data.quantiles(dtypes.F32))
+
+
+def test_a_hash_is_asked_for_every_d_with_elements(driver: Driver) -> None:
+    made = plan_of("m: 64, n: 40, k: 64, ldd: 56, d: f32", "m: 0, n: 8, k: 8", "m: 3, n: 5, k: 8")
+    with CudaDevice().open(made, SPEC) as session:
+        found = session.digests()
+        records = tables.hashed(made, session.base)
+    assert found.dtype == np.uint64 and len(found) == 3
+    (launched,) = (launched for launched in driver.launched if launched.symbol == "hash_rows")
+    assert launched.threads == HASH_THREADS
+    assert records["group"].tolist() == [0, 2]
+    assert records["pitch_bytes"].tolist() == [56 * 4, 5 * 2]
+    assert records["row_bytes"].tolist() == [40 * 4, 5 * 2]
+    assert records["rows"].tolist() == [64, 3]
+    assert (records["ptr"] - np.uint64(session.base)).tolist() == made.layout.d[[0, 2]].tolist()
 
 
 def test_maps_are_built_by_a_thread_each(driver: Driver) -> None:
@@ -747,9 +909,8 @@ def test_maps_are_built_by_a_thread_each(driver: Driver) -> None:
     with CudaDevice().open(made, SPEC):
         pass
     (built,) = (launched for launched in driver.launched if launched.symbol == "build_maps")
-    assert built.threads == constant("MAP_THREADS")
-    maps = sum(member.length for member in members("Maps"))
-    assert built.grid == (ceil(maps * 1000 / built.threads), 1, 1)
+    assert built.threads == MAP_THREADS
+    assert built.grid == (ceil(MAPS * 1000 / built.threads), 1, 1)
 
 
 def test_a_problem_of_empty_groups_launches_nothing(driver: Driver) -> None:
@@ -778,22 +939,110 @@ def test_poison_covers_the_region_of_d_and_nothing_else(session: CudaSession) ->
 # Timing
 
 
-def test_a_cold_run_has_a_flush_before_it(driver: Driver, session: CudaSession) -> None:
-    driver.queued.clear()
-    assert session.time(3, cold=True) == [5e-3] * 3
-    gemms = ["gemm"] * len(session._plan.launches)
-    once = ["flush", "record", *gemms, "record"]  # the flush is not timed
-    assert [what for what, _ in driver.queued] == once * 3
+ONE_LAUNCH = "m: 300, n: 520, k: 136, count: 3"
 
 
-def test_a_warm_sample_is_many_runs_in_one_graph_shared_out(
-    driver: Driver, session: CudaSession
+def timed(driver: Driver, made: Plan, *, cold: bool) -> tuple[list[Sample], list[str]]:
+    """Three samples, and what was queued for them."""
+    with CudaDevice().open(made, SPEC) as session:
+        driver.queued.clear()
+        return session.time(3, cold=cold), [what for what, _ in driver.queued]
+
+
+def test_a_cold_run_has_a_flush_before_it(driver: Driver) -> None:
+    samples, queued = timed(driver, plan_of(ONE_LAUNCH), cold=True)
+    assert [sample.seconds for sample in samples] == [5e-3] * 3
+    assert queued == ["flush", "record", "gemm", "record"] * 3  # the flush is not timed
+
+
+def test_a_cold_run_of_several_launches_is_one_graph(driver: Driver) -> None:
+    made = plan_of(*GROUPS)
+    assert len(made.launches) > 1
+    _, queued = timed(driver, made, cold=True)
+    captured = ["gemm"] * len(made.launches)
+    assert queued == captured + ["flush", "record", "graph", "record"] * 3
+
+
+def test_a_warm_sample_is_many_runs_in_one_graph_shared_out(driver: Driver) -> None:
+    made = plan_of(*GROUPS)
+    samples, queued = timed(driver, made, cold=False)
+    assert [sample.seconds for sample in samples] == pytest.approx([5e-3 / gpu.WARM_RUNS] * 3)
+    captured = ["gemm"] * (gpu.WARM_RUNS * len(made.launches))
+    first = ["graph"]  # is not timed: the GPU is at it while the first sample is queued
+    assert queued == captured + first + ["record", "graph", "record"] * 3
+
+
+@pytest.mark.parametrize("cold", [True, False])
+def test_a_graph_is_captured_once(cold: bool, driver: Driver) -> None:
+    with CudaDevice().open(plan_of(*GROUPS), SPEC) as session:
+        session.time(1, cold=cold)
+        driver.queued.clear()
+        session.time(1, cold=cold)
+        assert "gemm" not in [what for what, _ in driver.queued]
+
+
+@pytest.mark.parametrize("cold", [True, False])
+def test_what_else_is_timed_is_queued_as_it_is(
+    cold: bool, driver: Driver, session: CudaSession
 ) -> None:
     driver.queued.clear()
-    samples = session.time(3, cold=False)
-    assert samples == pytest.approx([5e-3 / gpu.WARM_RUNS] * 3)
-    captured = ["gemm"] * (gpu.WARM_RUNS * len(session._plan.launches))
-    assert [what for what, _ in driver.queued] == captured + ["record", "graph", "record"] * 3
+    session.time(2, cold=cold, queue=lambda: driver.queued.append(("other", 0)))
+    queued = [what for what, _ in driver.queued]
+    if cold:
+        assert queued == ["flush", "record", "other", "record"] * 2
+    else:
+        assert queued == ["other"] + ["record", "other", "record"] * 2
+
+
+@pytest.mark.parametrize("cold", [True, False])
+def test_samples_that_began_before_all_was_queued_are_marked(
+    cold: bool, driver: Driver, session: CudaSession
+) -> None:
+    driver.ahead = {0, 2}
+    samples = session.time(3, cold=cold)
+    assert [sample.host_bound for sample in samples] == [True, False, True]
+
+
+def test_whether_a_sample_began_is_asked_once_all_of_it_is_queued(
+    driver: Driver, session: CudaSession
+) -> None:
+    driver.recorded.clear()
+    session.time(3, cold=True)
+    begins = driver.recorded[::2]  # one for the beginning and one for the end of each
+    assert driver.asked == [(begins[0], 2), (begins[1], 4), (begins[2], 6)]
+
+
+def test_what_cannot_be_captured_leaves_nothing_behind(driver: Driver) -> None:
+    def fail() -> None:
+        raise RuntimeError("no")
+
+    device = CudaDevice()
+    before = dict(driver.live)
+    with ExitStack() as cleanup, pytest.raises(RuntimeError, match="no"):
+        device.capture(fail, cleanup)
+    assert driver.live == before
+
+
+@pytest.mark.parametrize(
+    ("nodes", "fits"),
+    [
+        ([("KERNEL", ""), ("MEMCPY", "DEVICE"), ("MEMSET", "")], True),
+        ([("KERNEL", ""), ("MEMCPY", "HOST")], False),
+    ],
+)
+def test_a_graph_that_reads_the_hosts_memory_is_refused(
+    nodes: list[tuple[str, str]], fits: bool, driver: Driver
+) -> None:
+    device = CudaDevice()
+    before = dict(driver.live)
+    driver.nodes = nodes
+    with ExitStack() as cleanup:
+        if fits:
+            device.capture(lambda: None, cleanup)
+        else:
+            with pytest.raises(DeviceFailed, match="copy from host memory"):
+                device.capture(lambda: None, cleanup)
+    assert driver.live == before
 
 
 def test_a_graph_sets_up_the_maps_of_every_launch_in_every_run(driver: Driver) -> None:

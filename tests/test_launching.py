@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gemmctl.device.cpu import CpuDevice
-from gemmctl.judging import reference
+from gemmctl.judging import verify
 from gemmctl.operands.data import DataSpec
 from gemmctl.planning import plan
 from gemmctl.planning.plan import Launching, Plan
@@ -71,5 +71,5 @@ def test_however_launched_they_are_right(launch: Launching) -> None:
     made, spec = planned(launch), DataSpec("int", 5)
     with CpuDevice().open(made, spec) as session:
         session.run()
-        verdicts = reference.verify(made, session, spec, device="cpu")
+        verdicts = verify.verify(made, session, spec, device="cpu")
     assert [verdict.message for verdict in verdicts if not verdict.ok] == []

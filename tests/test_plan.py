@@ -265,7 +265,7 @@ def test_flops_are_two_for_every_product() -> None:
 
 def test_flops_do_not_overflow() -> None:
     some = make_problem(f"m: 2048, n: 2048, k: {2**31 - 8}, count: 520")
-    (made,) = plan.make([some], [kernel for kernel in KERNELS if kernel.name == "128x256x2"])
+    (made,) = plan.make([some], [kernel for kernel in KERNELS if kernel.name == "128x256-c2"])
     assert made.flops == 2 * 520 * 2**22 * (2**31 - 8) > 2**63
 
 
@@ -336,7 +336,7 @@ def test_of_all_kernels_and_choices_the_one_with_the_least_cost_is_taken(
         return -len(seen) if launch.choice == wanted else len(seen)
 
     some = make_problem("m: 600, n: 600, k: 4096")
-    for wanted in (Choice("64x128", 96), Choice("128x256", 160), Choice("128x256x2", 256)):
+    for wanted in (Choice("64x128", 96), Choice("128x256", 160), Choice("128x256-c2", 256)):
         with monkeypatch.context() as patch:
             patch.setattr(cost, "estimate", estimate)
             (made,) = plan.make([some], KERNELS)
@@ -352,7 +352,7 @@ def test_only_kernels_of_the_groups_types_are_considered() -> None:
 
 def test_a_large_product_takes_the_widest_tile_and_is_not_split() -> None:
     (launch,) = plan_of("m: 8192, n: 8192, k: 8192").launches
-    assert launch.choice == Choice("128x256x2", 256)
+    assert launch.choice == Choice("128x256-c2", 256)
 
 
 def test_a_long_sum_over_few_tiles_is_split() -> None:

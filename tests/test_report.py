@@ -5,11 +5,12 @@ import math
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from gemmctl.device import roofline
 from gemmctl.device.base import Facts, Setup, Telemetry
-from gemmctl.judging.reference import Verdict
+from gemmctl.judging.verdict import Verdict
 from gemmctl.kernels import cubins
 from gemmctl.measuring.bench import Result, Rival, Settings
 from gemmctl.operands.data import DataSpec
@@ -23,7 +24,7 @@ from support import TWO_PROBLEMS, make_plans
 CPU = Facts("cpu", "a cpu", 1 << 30)
 TIMERS = {"cold": "each sample is one run", "warm": "each sample is twenty"}
 GPU = Facts("cuda", "a gpu", 1 << 37, "580.1", 132, roofline.H200, TIMERS)
-READING = Telemetry(sm_hz=1.5e9, power_w=650.0, throttle=("power cap",))
+READING = Telemetry(sm_hz=1.5e9, power_w=650.0, throttle=("power cap",), memory_hz=3.2e9)
 
 
 def results(facts: Facts = GPU) -> list[Result]:
@@ -128,7 +129,9 @@ def test_json_holds_device_settings_hash_and_all_samples_in_base_units() -> None
     assert one["median_s"] == 50e-6
     assert one["samples_s"] == [50e-6, 40e-6, 60e-6]
     assert one["flop_per_s"] == 3 * 2 * 64 * 128 * 64 / 50e-6
-    assert one["telemetry"] == [{"sm_hz": 1.5e9, "power_w": 650.0, "throttle": ["power cap"]}]
+    assert one["telemetry"] == [
+        {"sm_hz": 1.5e9, "power_w": 650.0, "throttle": ["power cap"], "memory_hz": 3.2e9}
+    ]
 
 
 def test_json_gives_every_group_once_with_its_count() -> None:
@@ -138,66 +141,140 @@ def test_json_gives_every_group_once_with_its_count() -> None:
 
 
 MISSING = Rival("torch", "n/a", "torch is not installed")
+STEADY = tuple(np.linspace(0.998, 1.002, 21))
+
+
+def rival(name: str, median_s: float, **fields: Any) -> Rival:
+    return Rival(name, samples=tuple(median_s * x for x in STEADY), **fields)
+
+
 RIVALS = (
-    (Rival("cublas", samples=(100e-6,)), Rival("cublas-loop", samples=(62.5e-6,)), MISSING),
+    (
+        rival("cublas", 100e-6, form="calls", reason="it cannot be captured", host_bound=0.5),
+        rival("cublas-loop", 62.5e-6, form="graph", reason="as calls, row 2", host_bound=0.09),
+        MISSING,
+    ),
     (Rival("cublas", "wrong", "row 1"), Rival("cublas-loop", "n/a", "no"), MISSING),
 )
 
 
-def beside() -> tuple[list[Result], Report]:
+def beside(*, verbose: bool = False, host_bound: float = 0.0) -> tuple[list[Result], Report]:
     """The two problems, 50 us and 20 us, with three baselines."""
-    found = [replace(r, rivals=x) for r, x in zip(results(), RIVALS, strict=True)]
+    found = [
+        replace(
+            one,
+            samples=tuple(one.median_s * x for x in STEADY),
+            rivals=rivals,
+            host_bound=host_bound,
+        )
+        for one, rivals in zip(results(), RIVALS, strict=True)
+    ]
     head = run_report.head(GPU, Settings(), cubins.manifest())
     names = [rival.name for rival in RIVALS[0]]
-    return found, run_report.report(head, found, GPU, Settings(), names)
+    return found, run_report.report(head, found, GPU, Settings(), names, View(verbose))
 
 
-def test_every_baseline_has_its_time_and_the_ratio_and_the_best_ratio_is_last() -> None:
+def test_every_baseline_has_its_time_and_the_ratio_and_the_best_is_judged_last() -> None:
     _, found = beside()
     one, two = rows(found)
-    assert found.table.titles[-7:] == [
+    assert found.table.titles[-9:] == [
         "cublas us", "vs cublas", "cublas-loop us", "vs cublas-loop", "torch us", "vs torch",
-        "vs best",
+        "best", "vs best", "verdict",
     ]  # fmt: skip
-    assert (one["cublas us"], one["vs cublas"]) == ("100.0", "0.500")
+    assert (one["cublas us"], one["vs cublas"]) == ("100.0*", "0.500")
     assert (one["cublas-loop us"], one["vs cublas-loop"]) == ("62.50", "0.800")
-    assert one["vs best"] == "0.800"
+    assert (one["best"], one["vs best"], one["verdict"]) == ("cublas-loop", "0.800", "FASTER")
     assert (two["cublas us"], two["vs cublas"]) == ("wrong", "-")
-    assert (two["torch us"], two["vs torch"], two["vs best"]) == ("n/a", "-", "-")
+    assert (two["torch us"], two["vs torch"]) == ("n/a", "-")
+    assert (two["best"], two["vs best"], two["verdict"]) == ("-", "-", "-")
+
+
+def test_verbose_shows_how_far_the_ratio_to_the_best_is_known() -> None:
+    one, two = rows(beside(verbose=True)[1])
+    low, high = map(float, one["95% interval"].split(".."))
+    assert 0.79 < low < 0.8 < high < 0.81
+    assert two["95% interval"] == "-"
 
 
 def test_without_baselines_nothing_is_said_of_them() -> None:
     assert not [title for title in throughput().table.titles if title.startswith("vs")]
-    assert "against" not in throughput().records[0]
+    assert not {"best", "verdict"} & set(throughput(verbose=True).table.titles)
+    assert not {"against", "best", "best_ratio"} & set(throughput().records[0])
     assert run_report.AGAINST_NOTE not in throughput().notes
 
 
-def test_the_table_says_what_a_ratio_means() -> None:
+def test_the_table_says_what_a_ratio_and_a_verdict_mean() -> None:
     assert run_report.AGAINST_NOTE in beside()[1].notes
+    for word in ("below 1 gemmctl is faster", "SAME is within 1%", "UNSURE"):
+        assert word in run_report.AGAINST_NOTE
+
+
+def test_verdicts_are_counted_over_the_problems() -> None:
+    found, shown = beside()
+    told = "beside the fastest baseline of each problem, gemmctl is"
+    assert f"{told} FASTER on 1" in shown.notes
+    slower = replace(found[0], rivals=(rival("cublas", 40e-6),))
+    shown = run_report.report({}, [slower, found[0], slower], GPU, Settings())
+    assert f"{told} FASTER on 1, SLOWER on 2" in shown.notes
+    without = run_report.report({}, [found[1]], GPU, Settings())
+    assert not [note for note in without.notes if note.startswith(told)]
+
+
+@pytest.mark.parametrize(("share", "cell"), [(0.09, "50.00"), (0.1, "50.00*"), (1.0, "50.00*")])
+def test_a_time_that_may_hold_the_hosts_is_marked_and_the_mark_explained(
+    share: float, cell: str
+) -> None:
+    found = [replace(results()[0], host_bound=share)]
+    shown = run_report.report({}, found, GPU, Settings())
+    assert rows(shown)[0]["time us (cold)"] == cell
+    assert (run_report.HOST_NOTE in shown.notes) == cell.endswith("*")
+
+
+def test_a_baseline_that_is_marked_is_explained_too() -> None:
+    assert run_report.HOST_NOTE in beside()[1].notes
+    assert run_report.HOST_NOTE not in throughput().notes
 
 
 def test_json_has_the_samples_of_every_baseline_or_the_reason_why_not() -> None:
-    one, two = json.loads(render(beside()[1], "json"))["problems"]
-    assert one["best_ratio"] == 0.8
+    found, shown = beside(host_bound=0.25)
+    one, two = json.loads(render(shown, "json"))["problems"]
+    assert one["host_bound"] == 0.25
+    assert (one["best"], one["best_ratio_verdict"]) == ("cublas-loop", "FASTER")
+    assert one["best_ratio"] == pytest.approx(0.8)
+    low, high = one["best_ratio_interval"]
+    assert low < 0.8 < high
     assert one["against"]["cublas-loop"] == {
         "verdict": "ok",
-        "reason": None,
-        "median_s": 62.5e-6,
-        "ratio": 0.8,
-        "samples_s": [62.5e-6],
+        "reason": "as calls, row 2",
+        "form": "graph",
+        "median_s": found[0].rivals[1].median_s,
+        "host_bound": 0.09,
+        "ratio": one["best_ratio"],
+        "ratio_interval": one["best_ratio_interval"],
+        "ratio_verdict": "FASTER",
+        "samples_s": list(RIVALS[0][1].samples),
     }
+    assert one["against"]["cublas"]["form"] == "calls"
+    assert one["against"]["cublas"]["reason"] == "it cannot be captured"
     assert two["against"]["cublas"] == {
         "verdict": "wrong",
         "reason": "row 1",
+        "form": None,
         "median_s": None,
+        "host_bound": 0.0,
         "ratio": None,
+        "ratio_interval": None,
+        "ratio_verdict": None,
         "samples_s": [],
     }
-    assert two["best_ratio"] is None
+    best = {two[f"best{part}"] for part in ("", "_ratio", "_ratio_interval", "_ratio_verdict")}
+    assert best == {None}
 
 
-def test_why_a_baseline_was_not_timed_is_said_once_for_all_problems() -> None:
-    assert run_report.untimed(beside()[0]) == [
+def test_why_a_baseline_was_not_timed_or_is_no_graph_is_said_once_for_all_problems() -> None:
+    assert run_report.exceptions(beside()[0]) == [
+        "cublas is timed as calls on one: it cannot be captured",
+        "cublas-loop is timed as a graph on one: as calls, row 2",
         "torch is n/a on one, two: torch is not installed",
         "cublas is wrong on two: row 1",
         "cublas-loop is n/a on two: no",
@@ -206,7 +283,7 @@ def test_why_a_baseline_was_not_timed_is_said_once_for_all_problems() -> None:
 
 def test_many_problems_without_a_baseline_are_counted() -> None:
     many = [replace(results()[0], rivals=(MISSING,))] * 9
-    assert run_report.untimed(many) == ["torch is n/a on 9 problems: torch is not installed"]
+    assert run_report.exceptions(many) == ["torch is n/a on 9 problems: torch is not installed"]
 
 
 @pytest.mark.parametrize(
@@ -234,6 +311,8 @@ def checked(*bad: int, groups: int = 3) -> verify_report.Checked:
             ok=group not in bad,
             bad=7 if group in bad else 0,
             worst=3.5 if group in bad else 0.25,
+            rms=None,
+            rms_limit=None,
             first=None,
             unwritten=0,
             outside=0,

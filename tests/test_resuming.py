@@ -29,9 +29,13 @@ def measured() -> list[Result]:
             plan,
             Setup(1.25e-3, 3e-5, 4e-6),
             samples=(50e-6, 40e-6, 1 / 3e4),
-            telemetry=(Telemetry(1.5e9, 650.0, ("power cap",)),),
+            telemetry=(Telemetry(1.5e9, 650.0, ("power cap",), 2.6e9),),
             bound_s=25e-6,
-            rivals=(Rival("cublas", samples=(6e-5,)), Rival("torch", "n/a", "not installed")),
+            rivals=(
+                Rival("cublas", samples=(6e-5,), form="graph", host_bound=0.25),
+                Rival("torch", "n/a", "not installed"),
+            ),
+            host_bound=0.5,
         )
         for plan in PLANS
     ]

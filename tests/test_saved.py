@@ -169,6 +169,7 @@ def test_a_run_that_lacks_what_every_run_has_is_refused(key: str, tmp_path: Path
         ({"device": "cpu"}, 'run.json has "cpu" as its device'),
         ({"settings": {"cache": "cold"}}, "run.json: settings has no data"),
         ({"problem_count": "3"}, 'run.json has "3" as its problem_count'),
+        ({"problems": [{**problem("a"), "telemetry": [{}]}]}, "'a': telemetry has no sm_hz"),
         ({"problems": None}, "run.json has null as its problems"),
         ({"problems": [None]}, "run.json: problem 1 is null, not a mapping"),
         ({"problems": [{}]}, "run.json: problem 1 has no name"),

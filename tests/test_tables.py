@@ -15,7 +15,7 @@ from gemmctl.operands.data import DataSpec
 from gemmctl.planning import plan, tables
 from gemmctl.planning.plan import Plan
 from gemmctl.planning.tables import FILL, Tables
-from sources import constant, members, size
+from sources import members, size
 from support import make_problem
 
 KERNELS = cubins.manifest().kernels
@@ -208,8 +208,3 @@ def test_a_record_to_generate_is_laid_out_as_the_kernel_reads_it() -> None:
     declared = members("Fill")
     assert np.dtype([(member.name, kinds[member.type]) for member in declared]) == FILL
     assert FILL.itemsize == size("Fill")
-
-
-@pytest.mark.parametrize("dtype", dtypes.BY_NAME.values(), ids=lambda dtype: dtype.name)
-def test_the_kernel_calls_every_type_by_the_same_code(dtype: dtypes.DType) -> None:
-    assert constant(f"TYPE_{dtype.name.upper()}") == dtype.code

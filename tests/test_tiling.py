@@ -13,24 +13,22 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from gemmctl.kernels import cubins
+from gemmctl.kernels.constants import K_TILE, REDUCED_ROWS, WIDTH_STEP, WIDTHS
 from gemmctl.kernels.cubins import Kernel
 from gemmctl.lists.problem import Problem
 from gemmctl.planning.tiling import (
     H200,
-    K_TILE,
     MIN_SPLIT_K_TILES,
     PANEL_ROWS,
-    REDUCED_ROWS,
     TILE,
     TURNING_K,
-    WIDTH_STEP,
     Choice,
     Launch,
     Machine,
     choices,
     cut,
 )
-from sources import constant, members, size, text
+from sources import members, size, text
 from support import make_problem
 
 KERNELS = cubins.manifest().kernels
@@ -301,7 +299,7 @@ def test_a_panel_of_narrow_tiles_has_more_of_them(width: int) -> None:
 
 
 def test_every_other_wave_takes_a_long_k_backward() -> None:
-    of = kernel("128x256x2")
+    of = kernel("128x256-c2")
     wave = launch_of(make_problem("m: 16, n: 8, k: 8"), of).room
     some = make_problem(f"m: {256 * 5 * wave}, n: {of.columns_per_tile}, k: {TURNING_K}")
     backward = launch_of(some, of).tiles["backward"].reshape(5, wave)
@@ -311,7 +309,7 @@ def test_every_other_wave_takes_a_long_k_backward() -> None:
 @pytest.mark.parametrize("k", [(64, 64), (TURNING_K - 64, TURNING_K - 64), (TURNING_K, 64)])
 def test_where_not_all_k_are_long_all_tiles_take_k_forward(k: tuple[int, int]) -> None:
     some = make_problem(*(f"m: 8192, n: 8192, k: {each}" for each in k))
-    assert not launch_of(some, kernel("128x256x2")).tiles["backward"].any()
+    assert not launch_of(some, kernel("128x256-c2")).tiles["backward"].any()
 
 
 def test_a_group_without_k_is_cut_as_finely_as_parts_are_added_up() -> None:
@@ -359,7 +357,7 @@ def considered(some: Problem, of: Kernel, machine: Machine = H200) -> list[Choic
     return choices(some, np.arange(len(some.groups)), of, machine)
 
 
-@pytest.mark.parametrize("name", ["128x256x2", "128x256", "128x192x2p", "64x128"])
+@pytest.mark.parametrize("name", ["128x256-c2", "128x256", "128x192-c2p", "64x128"])
 def test_widths_from_the_kernels_own_down_to_half_of_it_are_considered(name: str) -> None:
     of = kernel(name)
     widths = [choice.width for choice in considered(make_problem("m: 600, n: 600, k: 64"), of)]
@@ -368,13 +366,13 @@ def test_widths_from_the_kernels_own_down_to_half_of_it_are_considered(name: str
 
 def test_k_is_split_where_whole_tiles_leave_the_gpu_idle() -> None:
     some = make_problem("m: 256, n: 512, k: 65536")
-    split = [choice for choice in considered(some, kernel("128x256x2")) if choice.splits > 1]
+    split = [choice for choice in considered(some, kernel("128x256-c2")) if choice.splits > 1]
     assert split
 
 
 def test_k_is_split_into_no_more_parts_than_stay_long_enough() -> None:
     some = make_problem(f"m: 64, n: 64, k: {5 * MIN_SPLIT_K_TILES * K_TILE}")
-    assert {choice.splits for choice in considered(some, kernel("128x256x2"))} == {1, 5}
+    assert {choice.splits for choice in considered(some, kernel("128x256-c2"))} == {1, 5}
 
 
 def test_one_long_sum_among_short_ones_may_be_split() -> None:
@@ -389,7 +387,7 @@ def test_k_is_split_in_two_as_soon_as_it_has_two_parts_of_enough_length() -> Non
 
 def test_k_is_not_split_where_whole_tiles_fill_the_gpu() -> None:
     some = make_problem("m: 4096, n: 4096, k: 65536")
-    assert {choice.splits for choice in considered(some, kernel("128x256x2"))} == {1}
+    assert {choice.splits for choice in considered(some, kernel("128x256-c2"))} == {1}
 
 
 def test_k_is_not_split_where_it_is_short() -> None:
@@ -413,7 +411,7 @@ def test_every_choice_is_considered_once_and_all_parts_fit_on_the_gpu(data: st.D
 
 @pytest.mark.parametrize(
     ("choice", "written"),
-    [(Choice("64x128", 96), "64x128 w96"), (Choice("128x256x2", 256, 2), "128x256x2 w256 k/2")],
+    [(Choice("64x128", 96), "64x128 w96"), (Choice("128x256-c2", 256, 2), "128x256-c2 w256 k/2")],
 )
 def test_a_choice_is_written_in_one_word_for_each_decision(choice: Choice, written: str) -> None:
     assert str(choice) == written
@@ -422,7 +420,7 @@ def test_a_choice_is_written_in_one_word_for_each_decision(choice: Choice, writt
 # What a launch says of itself
 
 
-@pytest.mark.parametrize(("name", "room"), [("128x256x2", 66), ("128x256", 132), ("64x128", 264)])
+@pytest.mark.parametrize(("name", "room"), [("128x256-c2", 66), ("128x256", 132), ("64x128", 264)])
 def test_an_h200_has_room_for_so_many_clusters(name: str, room: int) -> None:
     assert launch_of(make_problem("m: 1, n: 1, k: 1"), kernel(name)).room == room
 
@@ -449,7 +447,7 @@ def test_padded_work_is_that_of_whole_tiles_and_whole_slices_of_k() -> None:
 
 
 def test_splitting_k_multiplies_no_more() -> None:
-    some, of = make_problem("m: 300, n: 300, k: 4100"), kernel("128x256x2")
+    some, of = make_problem("m: 300, n: 300, k: 4100"), kernel("128x256-c2")
     assert launch_of(some, of, splits=7).padded_macs == launch_of(some, of).padded_macs
 
 
@@ -471,12 +469,6 @@ def test_an_entry_is_laid_out_as_the_kernel_reads_it() -> None:
     assert TILE.itemsize == size("Tile")
 
 
-def test_the_kernel_and_the_tile_list_agree_on_their_constants() -> None:
-    assert constant("K_TILE") == K_TILE
-    assert constant("REDUCED_ROWS") == REDUCED_ROWS
-
-
 def test_the_kernel_has_a_main_loop_for_every_width() -> None:
-    widths = [int(width) for width in re.findall(r"\bWIDTH\((\d+)\)", text("gemm.cuh"))]
-    widest = max(kernel.max_width for kernel in KERNELS)
-    assert widths == list(range(WIDTH_STEP, widest + 1, WIDTH_STEP))
+    widths = [int(width) for width in re.findall(r"\bWIDTH\((\d+)\)", text("consume.cuh"))]
+    assert widths == [WIDTH_STEP * (i + 1) for i in range(WIDTHS)]

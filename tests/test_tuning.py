@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from gemmctl.device.base import Facts
+from gemmctl.device.base import Facts, Sample
 from gemmctl.device.cpu import CpuDevice
 from gemmctl.kernels import cubins
 from gemmctl.measuring import bench, tune
@@ -127,10 +127,10 @@ class FakeDevice:
         device = self
 
         class Session:
-            def time(self, count: int, *, cold: bool) -> list[float]:
+            def time(self, count: int, *, cold: bool) -> list[Sample]:
                 device.bursts.append((str(made.choices[0]), count, cold))
                 device.clock.now += count * device.wall_s
-                return [device.seconds(made)] * count
+                return [Sample(device.seconds(made))] * count
 
         yield Session()
 
@@ -291,7 +291,7 @@ main()
 
 CHOSEN = {  # not what the cost model chooses
     "one": (Choice("128x256", 144),),
-    "two": (Choice("128x256x2", 160),),
+    "two": (Choice("128x256-c2", 160),),
 }
 
 
@@ -348,7 +348,8 @@ def test_every_format_has_a_record_for_each_candidate(
 def test_json_keeps_what_the_fit_needs(gemmctl: Command, two_problems: Path) -> None:
     found = json.loads(gemmctl("tune", two_problems, *QUICK, "-f", "json").stdout)
     assert (found["format"], found["command"]) == (FORMAT, "tune")
-    assert found["settings"] == {"max_time_s": 0.1, "data": {"kind": "normal", "seed": 0}}
+    data = {"kind": "normal", "seed": 0, "version": 2}
+    assert found["settings"] == {"max_time_s": 0.1, "data": data}
     assert found["device"]["kind"] == "cpu"
     assert found["cubin_sha256"] == cubins.manifest().sha256
     one = found["candidates"][0]
@@ -375,7 +376,7 @@ def test_run_uses_what_tune_found(gemmctl: Command, two_problems: Path) -> None:
 @pytest.mark.usefixtures("tuned")
 def test_run_says_what_was_tuned(gemmctl: Command, two_problems: Path) -> None:
     done = gemmctl("run", two_problems)
-    assert [row[6] for row in rows(done.stdout)] == ["cpu:tuned:128x256", "cpu:tuned:128x256x2"]
+    assert [row[6] for row in rows(done.stdout)] == ["cpu:tuned:128x256", "cpu:tuned:128x256-c2"]
     assert done.stderr.count("gemmctl: tuned: cut as gemmctl tune found fastest") == 1
 
 
@@ -452,7 +453,7 @@ def test_a_cache_that_cannot_be_written_is_one_note_and_the_ranking_is_printed(
 
 @pytest.mark.parametrize(
     ("command", "name"),
-    [("run", "128x256"), ("verify", "128x256x2"), *(("plan", name) for name in NAMES)],
+    [("run", "128x256"), ("verify", "128x256-c2"), *(("plan", name) for name in NAMES)],
 )
 def test_a_kernel_can_be_forced_by_name(
     command: str, name: str, gemmctl: Command, two_problems: Path

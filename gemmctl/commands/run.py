@@ -94,8 +94,9 @@ def run(
         str | None,
         typer.Option(
             metavar="LIST",
-            help="Time other libraries beside: some of cublas, cublas-loop, cublas-streams, torch, "
-            "torch-bmm, torch-grouped with commas between, or all. Needs a GPU.",
+            help="Time other libraries beside: some of cublas, cublas-loop, cublas-streams, "
+            "cublaslt, torch, torch-bmm, torch-grouped, deepgemm with commas between, or all. "
+            "Needs a GPU.",
             autocompletion=_complete_against,
         ),
     ] = None,
@@ -145,7 +146,9 @@ def run(
                 result = done.get(plan.problem.name)
                 if result is None:
                     with on.open(plan, settings.data) as session:
-                        entries = baselines.enter(rivals, session, plan, settings.data)
+                        entries = baselines.enter(
+                            rivals, session, plan, settings.data, cold=cache == "cold"
+                        )
                         result = bench.measure(session, on, plan, settings, tick, entries)
                 results.append(result)
                 record = run_report.record(result)

@@ -40,8 +40,11 @@ def verify(
     format: Format = None,
     device: DeviceName = "auto",
     data: Annotated[
-        Literal["both", "int", "normal"],
-        typer.Option(help="int must come back exactly, normal within what the arithmetic allows."),
+        Literal["both", "normal", "int", "special", "all"],
+        typer.Option(
+            help="int must come back exactly, normal within what the arithmetic allows; both are "
+            "these two; special has zeros, subnormals, the largest numbers, infinities and NaNs."
+        ),
     ] = "both",
     seed: Seed = 0,
     dump: Annotated[
@@ -67,9 +70,9 @@ def verify(
 
     Says which group, row and column is wrong.
     """
-    from gemmctl.judging import reference
+    from gemmctl.judging import verify as judging
     from gemmctl.kernels import cubins
-    from gemmctl.operands.data import KINDS, DataSpec
+    from gemmctl.operands.data import KINDS, DataSpec, Kind
     from gemmctl.showing import verify_report
     from gemmctl.showing.output import Output
     from gemmctl.showing.table import View
@@ -77,7 +80,9 @@ def verify(
     if dump is not None:
         _check_folder(dump)
     out = Output(format, quiet, color, View(verbose, columns, sort))
-    kinds = KINDS if data == "both" else (data,)
+    kinds: tuple[Kind, ...] = KINDS
+    if data != "all":
+        kinds = ("normal", "int") if data == "both" else (data,)
     found = sources(files, mnk, count, dtype, alpha, beta)
     plans, on = ready(found, only, device, out, kernel=kernel, tuned=not no_tune_cache)
     verify_report.check(on.facts, out.view)
@@ -91,7 +96,7 @@ def verify(
                     tick = bar.part(f"{plan.problem.name} ({spec.kind})")
                     with on.open(plan, spec) as session:
                         session.run()
-                        verdicts = reference.verify(
+                        verdicts = judging.verify(
                             plan, session, spec, device=on.facts.kind, progress=tick
                         )
                         checks.append(verify_report.Checked(plan, spec, verdicts))
@@ -119,10 +124,10 @@ def _check_folder(path: str) -> None:
 
 def _dumped(folder: str, plan: Plan, session: Session, checked: Checked) -> str:
     """Leave a problem's first wrong group in a folder, and say so, or why that failed."""
-    from gemmctl.judging import reference
+    from gemmctl.judging import dump as dumping
 
     try:
-        reference.dump(plan, session, checked.bad[0].group, folder, checked.data)
+        dumping.dump(plan, session, checked.bad[0].group, folder, checked.data)
     except UsageError as error:  # the verdict is worth more
         return str(error)
     return f"left the operands of the first wrong group in {folder}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
@@ -14,10 +14,18 @@ from gemmctl.device.roofline import Roofline
 from gemmctl.operands.data import DataSpec
 from gemmctl.planning.plan import Plan
 
+WARM_RUNS = 20  # back to back in one warm sample on a GPU
+
 
 @dataclass(frozen=True)
 class Facts:
-    """What a device is; printed by ``info`` and stored with every result."""
+    """What a device is; printed by ``info`` and stored with every result.
+
+    uuid names one GPU among others of its kind, as nvidia-smi -L does. sm_max_hz is the highest
+    clock that its SMs can be set to, sm_set_hz the one that applications are given (nvidia-smi
+    -ac). A lock (nvidia-smi -lgc) is reported by no driver: it shows as a telemetry reading below
+    sm_max_hz under load, with no reason for it or ``clock setting``. All are None where unknown.
+    """
 
     kind: Literal["cpu", "cuda"]
     name: str
@@ -26,15 +34,19 @@ class Facts:
     sm_count: int | None = None
     roofline: Roofline | None = None  # None where percent of bound has no meaning
     timers: Mapping[str, str] = field(default_factory=dict)  # cache state -> how a sample is taken
+    uuid: str | None = None
+    sm_max_hz: float | None = None
+    sm_set_hz: float | None = None
 
 
 @dataclass(frozen=True)
 class Telemetry:
-    """Clock, power and throttling at one moment."""
+    """Clocks, power and throttling at one moment."""
 
     sm_hz: float
     power_w: float
     throttle: tuple[str, ...]
+    memory_hz: float | None = None
 
 
 @dataclass(frozen=True)
@@ -51,6 +63,19 @@ class Setup:
     replay_s: float | None = None
 
 
+@dataclass(frozen=True)
+class Sample:
+    """What was measured at one time.
+
+    host_bound: a GPU had passed the beginning before the host had queued all of it, so it may have
+    waited for the host in between; the time then says little about the GPU. Where the host itself
+    is the device, it is no reason to doubt.
+    """
+
+    seconds: float  # of one run
+    host_bound: bool = False
+
+
 class Session(Protocol):
     """One plan with its operands in place on one device."""
 
@@ -62,14 +87,17 @@ class Session(Protocol):
         Raises DeviceFailed or DeviceHung.
         """
 
-    def time(self, count: int, *, cold: bool) -> list[float]:
-        """Seconds of each of ``count`` runs; cold: the L2 is flushed before every one.
+    def time(self, count: int, *, cold: bool) -> list[Sample]:
+        """So many samples; cold: the L2 is flushed before every one.
 
         Raises DeviceFailed or DeviceHung.
         """
 
     def poison(self) -> None:
         """Fill the D region of the arena, fences included, with 0xFF bytes."""
+
+    def digests(self) -> npt.NDArray[np.uint64]:
+        """A hash of each group's D as it is now, which shows any change; 0 for an empty one."""
 
     def read(self, begin: int, end: int) -> npt.NDArray[np.uint8]:
         """The arena's bytes [begin, end); may be a view. Valid until the session closes."""
@@ -88,3 +116,9 @@ class Device(Protocol):
 
     def telemetry(self) -> Telemetry | None:
         """Clocks and power now; None where they cannot be read."""
+
+
+def repeat(queue: Callable[[], None], runs: int) -> None:
+    """Queue something so many times."""
+    for _ in range(runs):
+        queue()

@@ -20,16 +20,17 @@ import numpy as np
 import numpy.typing as npt
 
 from gemmctl.device import blas
-from gemmctl.device.base import Facts, Session, Setup, Telemetry
+from gemmctl.device.base import Facts, Sample, Session, Setup, Telemetry
 from gemmctl.errors import DeviceFailed
+from gemmctl.kernels.constants import K_TILE
 from gemmctl.kernels.cubins import Kernel
 from gemmctl.operands import data, dtypes
-from gemmctl.operands.data import DataSpec
+from gemmctl.operands.data import DataSpec, Operand
+from gemmctl.operands.digest import digest
 from gemmctl.operands.dtypes import Bits, DType
 from gemmctl.planning import tables
 from gemmctl.planning.plan import Plan
 from gemmctl.planning.tables import Tables
-from gemmctl.planning.tiling import K_TILE
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -91,8 +92,8 @@ class CpuSession:
                 for shares in launch.rounds():
                     list(self._pool.map(launch.run, shares))
 
-    def time(self, count: int, *, cold: bool) -> list[float]:
-        """Seconds of each of ``count`` runs.
+    def time(self, count: int, *, cold: bool) -> list[Sample]:
+        """So many samples of one run each.
 
         cold: every run converts the operands to float32 anew; the processor's own caches are left
         as they are.
@@ -104,12 +105,24 @@ class CpuSession:
                     launch.operands.clear()
             started = perf_counter()
             self.run()
-            samples.append(perf_counter() - started)
+            samples.append(Sample(perf_counter() - started))
         return samples
 
     def poison(self) -> None:
         """Fill the D region of the arena, fences included, with 0xFF bytes."""
         self._arena[self._plan.layout.d_begin : self._plan.layout.d_end] = POISON
+
+    def digests(self) -> npt.NDArray[np.uint64]:
+        """A hash of each group's D as it is now; 0 for an empty one."""
+        groups, offsets = self._plan.problem.groups, self._plan.layout.d.tolist()
+
+        def of(index: int) -> int:
+            group = groups[index]
+            dtype = dtypes.BY_NAME[group.d]
+            place = (offsets[index], group.m, group.n, group.ldd, dtype)
+            return digest(data.matrix(self._arena, *place))
+
+        return np.array(list(self._pool.map(of, range(len(groups)))), np.uint64)
 
     def read(self, begin: int, end: int) -> Bytes:
         """A view of the arena's bytes [begin, end)."""
@@ -204,17 +217,17 @@ def _fill(arena: Bytes, plan: Plan, spec: DataSpec, pool: Executor) -> None:
     def poison(begin: int) -> None:
         arena[begin : begin + _FILL_BYTES] = POISON
 
-    def write(part: tuple[Bits, int, range, DType]) -> None:
-        matrix, key, rows, dtype = part
-        matrix[rows.start : rows.stop] = data.block(spec, key, rows, matrix.shape[1], dtype)
+    def write(part: tuple[Bits, Operand, range]) -> None:
+        matrix, operand, rows = part
+        matrix[rows.start : rows.stop] = operand.bits(rows, operand.length)
 
     parts = []
-    for ptr, ld, rows, cols, key, code in tables.fills(plan, 0, spec).tolist():
-        matrix = data.matrix(arena, ptr, rows, cols, ld, _BY_CODE[code])
+    for ptr, ld, rows, cols, key, code, recipe, limit in tables.fills(plan, 0, spec).tolist():
+        operand = Operand(recipe, key, limit, cols, _BY_CODE[code])
+        matrix = data.matrix(arena, ptr, rows, cols, ld, operand.dtype)
         step = max(1, _FILL_BYTES // (cols * matrix.itemsize))
         for first in range(0, rows, step):
-            part = range(first, min(first + step, rows))
-            parts.append((matrix, key, part, _BY_CODE[code]))
+            parts.append((matrix, operand, range(first, min(first + step, rows))))
     list(pool.map(poison, range(0, len(arena), _FILL_BYTES)))
     list(pool.map(write, parts))
 

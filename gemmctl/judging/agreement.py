@@ -1,4 +1,4 @@
-"""Whether another library's D is as right as ours: every element compared by reference.py's rule.
+"""Whether another library's D is as right as ours: every element compared by product.py's rule.
 
 That rule calls a D right if round(R - t) <= D <= round(R + t). Rounding is monotonic, so one right
 result D1 puts R - t at D1 - h - 2t or above, where h is half the distance to D1's neighbour, and
@@ -21,19 +21,12 @@ import numpy.typing as npt
 
 from gemmctl.device import blas
 from gemmctl.device.base import Session
-from gemmctl.judging.reference import (
-    UNIT,
-    Bytes,
-    Doubles,
-    Product,
-    half_ulps,
-    products_of,
-    ranges,
-    rounded,
-)
+from gemmctl.judging.interval import half_ulps, rounded
+from gemmctl.judging.product import UNIT, Doubles, Product, products_of, ranges
+from gemmctl.judging.verify import Bytes
 from gemmctl.operands import data
-from gemmctl.operands.data import DataSpec
-from gemmctl.operands.dtypes import Bits, DType
+from gemmctl.operands.data import DataSpec, Operand
+from gemmctl.operands.dtypes import Bits
 from gemmctl.planning.plan import Plan
 
 _CHUNK = 1 << 20  # elements that one thread holds at a time
@@ -159,17 +152,13 @@ def _norms(product: Product) -> tuple[Doubles, Doubles]:
     group = product.group
     if product.exact:
         return np.zeros(group.m), np.zeros(group.n)
-    a_key, b_key, _ = product.keys
-    return (
-        _row_norms(product.spec, a_key, group.m, group.k, product.a),
-        _row_norms(product.spec, b_key, group.n, group.k, product.b),
-    )
+    return _row_norms(product.a, group.m), _row_norms(product.b, group.n)
 
 
-def _row_norms(spec: DataSpec, key: int, rows: int, cols: int, dtype: DType) -> Doubles:
+def _row_norms(operand: Operand, rows: int) -> Doubles:
     norms = np.empty(rows)
-    for part in ranges(0, rows, max(1, _CHUNK // cols)):
-        values = data.values(spec, key, part, cols, dtype)
+    for part in ranges(0, rows, max(1, _CHUNK // operand.length)):
+        values = operand.values(part, operand.length)
         squares = np.einsum("ij,ij->i", values, values, dtype=np.float64)
         norms[part.start : part.stop] = np.sqrt(squares)
     return norms

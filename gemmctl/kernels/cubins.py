@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from gemmctl.errors import DeviceUnusable, UsageError
+from gemmctl.kernels import constants
 
 VARIABLE = "GEMMCTL_CUBINS"
-FORMAT = 1  # of manifest.json, as cubin/build.py writes it
+FORMAT = 2  # of manifest.json, as cubin/build.py writes it
+CONSTANTS = {name: value for name, value in vars(constants).items() if name.isupper()}
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ class Manifest:
     folder: Path
     kernels: tuple[Kernel, ...]
     files: dict[str, str]  # file name -> sha256 of its bytes
-    support: str  # the file with the set-up, fill and flush kernels
+    support: dict[str, str]  # kernels around the GEMM, and the file of each
     compiler: str
 
     @property
@@ -109,7 +111,7 @@ def folder() -> Path:
         return Path(chosen)
     here = Path(__file__).parent.parent
     installed = here / "cubin"
-    return installed if installed.is_dir() else here.parent / "cubin"
+    return installed if installed.is_dir() else here.parent / "cubin" / "built"
 
 
 @cache
@@ -123,20 +125,30 @@ def manifest() -> Manifest:
         found: dict[str, Any] = json.loads((where / "manifest.json").read_text())
         if found["format"] != FORMAT:
             raise ValueError(f"its format is {found['format']}, not {FORMAT}")
+        if found["constants"] != CONSTANTS:
+            raise ValueError(_difference(found["constants"]))
         return Manifest(
             folder=where,
             kernels=tuple(
                 Kernel(**{f: k[f] for f in Kernel.__dataclass_fields__}) for k in found["kernels"]
             ),
             files={name: entry["sha256"] for name, entry in found["files"].items()},
-            support=found["support"],
+            support=dict(found["support"]),
             compiler=found["compiler"],
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
-        mend = "reinstall gemmctl, or run cubin/build.py"
-        if os.environ.get(VARIABLE):
-            mend = f"{VARIABLE} names that folder: unset it, or name one with cubins"
+        named = f" (named by {VARIABLE})" if os.environ.get(VARIABLE) else ""
         raise DeviceUnusable(
-            f"cannot read the kernel manifest in {where}: {reason}; {mend}"
+            f"cannot read the kernel manifest in {where}{named}: {reason}; reinstall gemmctl, "
+            "or run cubin/build.py"
         ) from None
+
+
+def _difference(built: dict[str, Any]) -> str:
+    """Which of the numbers that kernels and host share were others when the kernels were built."""
+    names = sorted(n for n in built.keys() | CONSTANTS.keys() if built.get(n) != CONSTANTS.get(n))
+    return "its kernels were built for other constants: " + ", ".join(
+        f"{name} {built.get(name, 'unknown')} instead of {CONSTANTS.get(name, 'none')}"
+        for name in names
+    )

@@ -11,7 +11,9 @@ from typing import Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from gemmctl.device.base import Device, Session, Setup, Telemetry
+from gemmctl.device.base import Device, Sample, Session, Setup, Telemetry
+from gemmctl.measuring import ratio
+from gemmctl.measuring.ratio import Ratio
 from gemmctl.operands.data import DataSpec
 from gemmctl.planning.plan import Launching, Plan
 
@@ -20,6 +22,7 @@ BATCH_S = 0.05  # seconds of samples between two looks at the clock; an H200 slo
 REST_S = 0.3  # idle seconds before every batch on a GPU, so that all start at the same power
 WARMUP_SHARE = 0.25  # of max_time_s at most
 LONG_S = 1.0  # seconds of a run that need no warm-up, if there is no time for another
+TURNS = 3  # at least that each of several takes, so that what changes between turns shows in all
 
 
 @dataclass(frozen=True)
@@ -44,21 +47,29 @@ class Settings:
 class Timed(Protocol):
     """What can be sampled: a session, or a baseline on its operands."""
 
-    def time(self, count: int, *, cold: bool) -> list[float]:
-        """Seconds of each of ``count`` runs; cold: the L2 is flushed before every one."""
+    def time(self, count: int, *, cold: bool) -> list[Sample]:
+        """So many samples; cold: the L2 is flushed before every one."""
+
+
+Form = Literal["graph", "calls"]
 
 
 @dataclass(frozen=True)
 class Rival:
     """A baseline on one problem: its samples, in seconds, or why it has none.
 
-    n/a: it cannot run the problem; wrong: it gave another result than gemmctl.
+    n/a: it cannot run the problem; wrong: it gave another result than gemmctl. form says whether a
+    sample is a CUDA graph or the library's own calls, None if it was not timed; ``reason`` why it
+    was not timed, or why only that form could be. host_bound is the share of the samples that may
+    hold the host's time.
     """
 
     name: str
     verdict: Literal["ok", "n/a", "wrong"] = "ok"
     reason: str = ""
     samples: tuple[float, ...] = ()
+    form: Form | None = None
+    host_bound: float = 0.0
 
     @cached_property
     def median_s(self) -> float | None:
@@ -84,6 +95,7 @@ class Result:
     telemetry: tuple[Telemetry, ...]  # one reading after every batch; empty where there are none
     bound_s: float | None  # the roofline's time; None where percent of bound has no meaning
     rivals: tuple[Rival, ...] = ()
+    host_bound: float = 0.0  # share of the samples that may hold the host's time
 
     @cached_property
     def median_s(self) -> float:
@@ -114,15 +126,21 @@ class Result:
         """The roofline's time over the measured one; None without a roofline."""
         return self.bound_s / self.median_s if self.bound_s and self.median_s else None
 
-    def ratio(self, rival: Rival) -> float | None:
-        """Our time over a baseline's: below 1 if gemmctl is faster; None if it was not timed."""
-        return self.median_s / rival.median_s if rival.median_s else None
+    @cached_property
+    def ratios(self) -> dict[str, Ratio | None]:
+        """Our time over each baseline's: below 1 if gemmctl is faster; None if it was not timed."""
+        return {rival.name: ratio.ratio(self.samples, rival.samples) for rival in self.rivals}
 
     @property
-    def best_ratio(self) -> float | None:
+    def best(self) -> Rival | None:
+        """The baseline with the smallest median; None if none was timed."""
+        timed = [rival for rival in self.rivals if self.ratios[rival.name]]
+        return min(timed, key=lambda rival: rival.median_s or 0.0, default=None)
+
+    @property
+    def best_ratio(self) -> Ratio | None:
         """Our time over that of the fastest baseline; None if none was timed."""
-        ratios = [ratio for rival in self.rivals if (ratio := self.ratio(rival)) is not None]
-        return max(ratios, default=None)
+        return self.ratios[self.best.name] if self.best else None
 
 
 def spread(samples: Sequence[float] | npt.NDArray[np.float64]) -> float | None:
@@ -148,12 +166,15 @@ def measure(
     """Sample a session by the settings; ``progress`` hears the share done, 0 to 1.
 
     Baselines take turns with the session, batch by batch, each after the same rest, so that all
-    meet the device in the same state; it goes on until every one of them is steady. Raises
-    DeviceFailed or DeviceHung.
+    meet the device in the same state; it goes on until every one of them is steady, and for TURNS
+    turns at least if the time allows. Raises DeviceFailed or DeviceHung.
     """
     rest_s = REST_S if device.facts.kind == "cuda" else 0.0
-    ours = _Contestant(session, settings)
-    theirs = [_Contestant(entry.timed, settings) if entry.timed else None for entry in entries]
+    turns = TURNS if any(entry.timed for entry in entries) else 1
+    ours = _Contestant(session, settings, turns)
+    theirs = [
+        _Contestant(entry.timed, settings, turns) if entry.timed else None for entry in entries
+    ]
     everyone = [ours, *filter(None, theirs)]
     limit_s = settings.max_time_s * len(everyone)
     telemetry: list[Telemetry] = []
@@ -180,10 +201,17 @@ def measure(
         plan=plan,
         setup=session.setup,
         samples=tuple(ours.samples),
+        host_bound=ours.host_bound,
         telemetry=tuple(telemetry),
         bound_s=None if roofline is None else roofline.bound_s(plan.flops, plan.bytes),
         rivals=tuple(
-            replace(entry.rival, samples=tuple(contestant.samples)) if contestant else entry.rival
+            replace(
+                entry.rival,
+                samples=tuple(contestant.samples),
+                host_bound=contestant.host_bound,
+            )
+            if contestant
+            else entry.rival
             for entry, contestant in zip(entries, theirs, strict=True)
         ),
     )
@@ -192,11 +220,22 @@ def measure(
 class _Contestant:
     """One of those that take turns, and its samples."""
 
-    def __init__(self, timed: Timed, settings: Settings) -> None:
-        self._timed, self._settings = timed, settings
+    def __init__(self, timed: Timed, settings: Settings, turns: int) -> None:
+        self._timed, self._settings, self._turns = timed, settings, turns
         self._cold = settings.cache == "cold"
         self.run_s = 0.0  # of wall time that the last run took; 0 if there was none
-        self.samples: list[float] = []
+        self._taken: list[Sample] = []
+        self._batches = 0
+
+    @property
+    def samples(self) -> list[float]:
+        """Seconds of a run, of each sample."""
+        return [sample.seconds for sample in self._taken]
+
+    @property
+    def host_bound(self) -> float:
+        """The share of the samples that may hold the host's time."""
+        return sum(sample.host_bound for sample in self._taken) / len(self._taken)
 
     def warm_up(self) -> None:
         """Run a few times; a long run that leaves no time for another is the one sample."""
@@ -205,26 +244,29 @@ class _Contestant:
             samples = self._time(1)
             spent = monotonic() - begin
             if self.run_s > LONG_S and spent + self.run_s > limit_s:
-                self.samples = samples
+                self._taken = samples
                 break
             if spent > limit_s * WARMUP_SHARE:
                 break
 
     def take_batch(self) -> None:
-        """Take about BATCH_S seconds of samples, at least one."""
+        """Take about BATCH_S seconds of samples, at least one; no more than leave enough turns."""
         fitting = int(BATCH_S / self.run_s) if self.run_s else 1
-        self.samples += self._time(min(max(fitting, 1), self._settings.runs - len(self.samples)))
+        share = -(-self._settings.runs // self._turns)
+        left = self._settings.runs - len(self._taken)
+        self._taken += self._time(min(max(fitting, 1), share, left))
+        self._batches += 1
 
     @property
     def done(self) -> bool:
         """Whether there are as many samples as wanted, or enough that are steady."""
-        if len(self.samples) == self._settings.runs:
+        if len(self._taken) == self._settings.runs:
             return True
         found = spread(self.samples)
         steady = found is not None and found < self._settings.max_noise
-        return len(self.samples) >= MIN_SAMPLES and steady
+        return len(self._taken) >= MIN_SAMPLES and self._batches >= self._turns and steady
 
-    def _time(self, count: int) -> list[float]:
+    def _time(self, count: int) -> list[Sample]:
         started = monotonic()
         samples = self._timed.time(count, cold=self._cold)
         self.run_s = (monotonic() - started) / count

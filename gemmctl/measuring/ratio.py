@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 
@@ -9,6 +12,48 @@ SAME_WITHIN = 0.01  # a change that surely stays below this is none
 MIN_SAMPLES = 6  # fewer: even the whole range holds the median with less than 97%
 CONFIDENCE = 0.95
 RESAMPLES = 4000
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """One median over another; ``interval`` holds the true ratio with 95% confidence.
+
+    interval is None where there are too few samples to say.
+    """
+
+    value: float
+    interval: tuple[float, float] | None
+
+    @property
+    def verdict(self) -> str:
+        """FASTER, SAME, SLOWER or UNSURE: see the function of that name."""
+        return verdict(self.interval)
+
+
+def ratio(ours: Sequence[float], theirs: Sequence[float]) -> Ratio | None:
+    """Our median over theirs: below 1 is faster. None if there are no samples, or no time."""
+    if not ours or not theirs or not (median := np.median(theirs)):
+        return None
+    found = interval(np.array(theirs), np.array(ours))
+    return Ratio(float(np.median(ours) / median), found)
+
+
+def verdict(
+    found: tuple[float, float] | None, *, faster: str = "FASTER", slower: str = "SLOWER"
+) -> str:
+    """What an interval of a ratio of times says.
+
+    SAME: surely within SAME_WITHIN of 1; ``faster``, ``slower``: surely on that side of 1;
+    UNSURE: more than one of them is possible.
+    """
+    if found is None:
+        return "UNSURE"
+    low, high = found
+    if low >= 1 - SAME_WITHIN and high <= 1 + SAME_WITHIN:
+        return "SAME"
+    if high < 1:
+        return faster
+    return slower if low > 1 else "UNSURE"
 
 
 def interval(

@@ -162,7 +162,8 @@ class _Contestant:
                     break
             sleep(REST_S if device.facts.kind == "cuda" else 0)
             fitting = int(BATCH_S / run_s) if run_s else BURST
-            self.samples += session.time(min(max(fitting, 1), BURST), cold=True)
+            taken = session.time(min(max(fitting, 1), BURST), cold=True)
+            self.samples += [sample.seconds for sample in taken]
 
     def median_s(self) -> float:
         """The middle sample; 0 before the first."""

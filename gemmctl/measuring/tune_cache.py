@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from gemmctl.device.base import Facts
+from gemmctl.kernels.constants import WIDTH_STEP
 from gemmctl.kernels.cubins import Kernel, Manifest
 from gemmctl.lists.problem import Problem
 from gemmctl.planning.plan import Plan
-from gemmctl.planning.tiling import WIDTH_STEP, Choice
+from gemmctl.planning.tiling import Choice
 
 FORMAT = 1  # of the files; another number whenever a reader of the old one would err
 MAX_SPLITS = 1 << 16  # far more than are ever worth considering

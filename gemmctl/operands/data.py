@@ -6,22 +6,54 @@ seed instead of reading them back, so that it never trusts what the device was g
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
+from statistics import NormalDist
 from typing import Any, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from gemmctl.errors import UsageError
+from gemmctl.kernels.constants import (
+    CLASS_LONE_LARGEST,
+    CLASS_LONE_SUBNORMAL,
+    CLASS_ONE_INFINITY,
+    CLASS_ONE_LARGEST,
+    CLASS_ONE_NAN,
+    CLASS_SUBNORMALS,
+    CLASS_TWO_INFINITIES,
+    CLASS_ZEROS,
+    MIX_CLASS,
+    MIX_COLUMN,
+    MIX_FIRST,
+    MIX_SECOND,
+    MIX_SPOT,
+    QUANTILES,
+    RECIPE_INT,
+    RECIPE_NORMAL,
+    RECIPE_SPECIAL_ROWS,
+    RECIPE_SPECIAL_SPOTS,
+    SPECIAL_CLASSES,
+    SPOT_INFINITY,
+    SPOT_LARGEST,
+    SPOT_NAN,
+    SPOT_SUBNORMAL,
+    SPOT_ZERO,
+)
 from gemmctl.operands.dtypes import Bits, DType
 
-Kind = Literal["normal", "int"]
+Kind = Literal["normal", "int", "special"]
 Words = npt.NDArray[np.uint32]
+Flags = npt.NDArray[np.bool_]
 Places = int | range | npt.NDArray[np.integer[Any]]  # an int n: the first n
 
-KINDS: tuple[Kind, ...] = ("normal", "int")
+KINDS: tuple[Kind, ...] = ("normal", "int", "special")
+VERSION = 2  # of what a seed means; times taken on other data do not compare
 A, B, C = 0, 1, 2  # what ``keys`` calls the operands
+
+DEVIATION = 3.0**-0.5  # of normal data: that of uniform numbers from -1 to 1
+GRID = 2.0**17  # normal 16-bit data are multiples of 1/GRID, so that float64 adds products exactly
 
 # Hashed at a time: a block of words and its scratch stay in a core's L2 cache.
 _CHUNK = 1 << 17
@@ -33,42 +65,172 @@ _Scalar = TypeVar("_Scalar", bound=np.generic)
 class DataSpec:
     """Which operands to make.
 
-    normal: bell-shaped with standard deviation 0.577, as the sum of four uniform numbers;
-    int: the integers -2 to 2. Raises UsageError on a seed that is not in [0, 2^64).
+    normal: bell-shaped with standard deviation 0.577, significands as random as the type holds;
+    int: integers, as large as sums stay exact; special: normal with zeros of both signs,
+    subnormals, the largest finite numbers, infinities and NaNs among them. Raises UsageError on a
+    seed that is not in [0, 2^64).
     """
 
     kind: Kind
     seed: int
+    version: int = field(default=VERSION, init=False)
 
     def __post_init__(self) -> None:
         if not 0 <= self.seed < 1 << 64:
             raise UsageError(f"the seed is {self.seed}; it must be in 0..{(1 << 64) - 1}")
 
+    def recipe(self, operand: int) -> int:
+        """How A, B or C is made."""
+        if self.kind == "special":
+            return RECIPE_SPECIAL_SPOTS if operand == C else RECIPE_SPECIAL_ROWS
+        return RECIPE_INT if self.kind == "int" else RECIPE_NORMAL
+
 
 def keys(seed: int, operand: int, groups: npt.NDArray[np.integer[Any]]) -> Words:
-    """The key of one operand (A, B or C) of each group, for ``block`` and the fill kernel."""
+    """The key of one operand (A, B or C) of each group, for ``Operand`` and the fill kernel."""
     key = _fmix32(np.array([(seed & 0xFFFFFFFF) ^ 0x243F6A88], np.uint32))
     key = _fmix32(key ^ np.uint32(seed >> 32))
     key = _fmix32(key ^ np.uint32(operand + 1))
     return _fmix32(key ^ groups.astype(np.uint32))
 
 
-def block(spec: DataSpec, key: int, rows: Places, cols: Places, dtype: DType) -> Bits:
-    """The bits of an operand's elements at ``rows`` x ``cols``, of shape (rows, cols).
+def integer_limits(
+    k: npt.NDArray[np.int64], operand: DType, d: DType, alpha: npt.NDArray[np.float64]
+) -> npt.NDArray[np.int64]:
+    """The largest integer in A, B and C of each group, for data of kind ``int``; at least 1.
 
-    Both count storage places: a row is one run of contiguous elements. Both are below 2^32.
+    A sum of k products of integers up to n, and one more such, is exact in float32 in whatever
+    order if (k + 1) n^2 <= 2^24. No type of operand has to round n. Where D is f16, n is so small
+    that six standard deviations of alpha A B stay finite.
     """
-    return _look_up(spec.kind, key, rows, cols, _table(spec.kind, dtype))
+    limits = np.sqrt(np.floor(2.0**24 / (k + 1)))
+    limits = np.minimum(limits, 2.0 ** (operand.mantissa_bits + 1))
+    if d.largest < 2.0**24:
+        deviations = np.sqrt(np.maximum(k, 1)) * np.maximum(np.abs(alpha), 2.0**-24) / 3
+        limits = np.minimum(limits, np.sqrt(d.largest / (6 * deviations)))
+    return np.maximum(np.floor(limits), 1).astype(np.int64)
 
 
-def values(
-    spec: DataSpec, key: int, rows: Places, cols: Places, dtype: DType
-) -> npt.NDArray[np.float32]:
-    """The same elements as ``block``, as the numbers that their bits mean.
+@dataclass(frozen=True)
+class Operand:
+    """One matrix of one group: how it is made, and of what type.
 
-    All are multiples of 2^-8 and at most 2 in magnitude, in every element type.
+    ``rows`` and ``cols`` of its methods count storage places: a row is one run of contiguous
+    elements, ``length`` of them. Both are below 2^32. ``limit`` is the largest of integer data.
     """
-    return _look_up(spec.kind, key, rows, cols, dtype.to_f32(_table(spec.kind, dtype)))
+
+    recipe: int
+    key: int
+    limit: int
+    length: int
+    dtype: DType
+
+    def bits(self, rows: Places, cols: Places) -> Bits:
+        """The bits of the elements at ``rows`` x ``cols``, of shape (rows, cols)."""
+        if self.recipe in (RECIPE_NORMAL, RECIPE_INT):
+            return self._look_up(rows, cols, self._table())
+        return self._special(rows, cols)
+
+    def values(self, rows: Places, cols: Places) -> npt.NDArray[np.float32]:
+        """The same elements as the numbers that their bits mean."""
+        if self.recipe in (RECIPE_NORMAL, RECIPE_INT):
+            return self._look_up(rows, cols, self.dtype.to_f32(self._table()))
+        return self.dtype.to_f32(self._special(rows, cols))
+
+    def plain(self, rows: Places) -> Flags:
+        """Which rows hold no special values."""
+        row_words = _words(rows)
+        if self.recipe in (RECIPE_NORMAL, RECIPE_INT):
+            return np.ones(len(row_words), np.bool_)
+        return _classes(_fmix32(row_words ^ np.uint32(self.key))) >= SPECIAL_CLASSES
+
+    def _table(self) -> Bits:
+        """Every element that a hash can become."""
+        if self.recipe == RECIPE_INT:
+            return _integers(self.dtype, min(self.limit, 2 << self.dtype.mantissa_bits))
+        return quantiles(self.dtype)
+
+    def _look_up(
+        self, rows: Places, cols: Places, table: npt.NDArray[_Scalar]
+    ) -> npt.NDArray[_Scalar]:
+        row_keys = _fmix32(_words(rows) ^ np.uint32(self.key))
+        col_words = _words(cols) * np.uint32(MIX_COLUMN)
+        result = np.empty((len(row_keys), len(col_words)), table.dtype)
+        step = max(1, _CHUNK // max(1, len(col_words)))
+        hashes = np.empty((min(step, len(row_keys)), len(col_words)), np.uint32)
+        scratch = np.empty_like(hashes)
+        for first in range(0, len(row_keys), step):
+            part = result[first : first + step]
+            h, t = hashes[: len(part)], scratch[: len(part)]
+            np.bitwise_xor(row_keys[first : first + step, None], col_words, out=h)
+            _mix(h, t)
+            h >>= 16
+            if self.recipe == RECIPE_INT:
+                h *= len(table)
+                h >>= 16
+            table.take(h, out=part, mode="clip")  # in range already; "raise" would copy ``part``
+        return result
+
+    def _special(self, rows: Places, cols: Places) -> Bits:
+        """Normal elements, and special ones among them where their row's class has them."""
+        row_keys = _fmix32(_words(rows) ^ np.uint32(self.key))
+        col_words = _words(cols)
+        result = self._look_up(rows, cols, quantiles(self.dtype))
+        for i in np.flatnonzero(_classes(row_keys) < SPECIAL_CLASSES).tolist():
+            if self.recipe == RECIPE_SPECIAL_SPOTS:
+                self._spots(result[i], row_keys[i : i + 1], col_words)
+            else:
+                self._row(result[i], row_keys[i : i + 1], col_words)
+        return result
+
+    def _spots(self, row: Bits, key: Words, cols: Words) -> None:
+        """Put special values among a row's elements, five of 32."""
+        h, d = _fmix32(key ^ cols * np.uint32(MIX_COLUMN)), self.dtype
+        signs = self._signs(h)
+        specials = {
+            SPOT_ZERO: 0,
+            SPOT_NAN: d.nan,
+            SPOT_INFINITY: d.infinity,
+            SPOT_LARGEST: d.infinity - 1,
+            SPOT_SUBNORMAL: self._subnormals(h),
+        }
+        for spot, special in specials.items():
+            chosen = h & 31 == spot
+            row[chosen] = (signs | np.asarray(special, np.uint32))[chosen]
+
+    def _row(self, row: Bits, key: Words, cols: Words) -> None:
+        """Give a row what its class has."""
+        d = self.dtype
+        h = _fmix32(key ^ cols * np.uint32(MIX_COLUMN))
+        signs, cls = self._signs(h), int(_classes(key)[0])
+        if cls in (CLASS_ZEROS, CLASS_LONE_SUBNORMAL, CLASS_LONE_LARGEST):
+            row[:] = signs
+        if cls == CLASS_SUBNORMALS:
+            row[:] = signs | self._subnormals(h)
+        at = _fmix32(key ^ np.uint32(MIX_SPOT))
+        place = int(at[0]) * self.length >> 32
+        sign = (int(at[0]) & 1) << 8 * d.size - 1
+        one = {
+            CLASS_ONE_NAN: d.nan,
+            CLASS_ONE_INFINITY: d.infinity,
+            CLASS_ONE_LARGEST: d.infinity - 1,
+            CLASS_LONE_SUBNORMAL: 1,
+            CLASS_LONE_LARGEST: d.infinity - 1,
+            CLASS_TWO_INFINITIES: d.infinity,
+        }
+        if cls in one:
+            row[cols == place] = sign | one[cls]
+        if cls == CLASS_TWO_INFINITIES:
+            row[cols == (place + 1) % self.length] = sign ^ 1 << 8 * d.size - 1 | d.infinity
+
+    def _signs(self, h: Words) -> Words:
+        """The sign bit of each element, from one bit of its hash."""
+        return (h >> np.uint32(15) & np.uint32(1)) << np.uint32(8 * self.dtype.size - 1)
+
+    def _subnormals(self, h: Words) -> Words:
+        """A subnormal number for each element, from other bits of its hash."""
+        mantissa = np.uint32((1 << self.dtype.mantissa_bits) - 1)
+        return h >> np.uint32(5) & mantissa | np.uint32(1)
 
 
 def matrix(
@@ -85,38 +247,28 @@ def matrix(
 
 
 @cache
-def _table(kind: Kind, dtype: DType) -> Bits:
-    """Every element that a hash can become: its index is the sum of the hash's bytes, or 0 to 4."""
-    numbers = (np.arange(1021) - 510) / 256 if kind == "normal" else np.arange(5) - 2.0
+def quantiles(dtype: DType) -> Bits:
+    """Every element of normal data: as many numbers, equally likely, as 16 bits of a hash choose.
+
+    They are the normal distribution's quantiles, rounded to the type; those of 16-bit types to a
+    multiple of 1/GRID first, which leaves them all their bits from 2^-9 (bf16) or 2^-6 (f16) on.
+    """
+    bell = NormalDist(0, DEVIATION)
+    half = [bell.inv_cdf((i + 0.5) / QUANTILES) for i in range(QUANTILES // 2, QUANTILES)]
+    numbers = np.array([-x for x in reversed(half)] + half)
+    if dtype.size == 2:
+        numbers = np.rint(numbers * GRID) / GRID
     return dtype.from_float(numbers)
 
 
-def _look_up(
-    kind: Kind, key: int, rows: Places, cols: Places, table: npt.NDArray[_Scalar]
-) -> npt.NDArray[_Scalar]:
-    row_keys = _fmix32(_words(rows) ^ np.uint32(key))[:, None]
-    col_words = _words(cols) * np.uint32(0x9E3779B1)
-    result = np.empty((len(row_keys), len(col_words)), table.dtype)
-    step = max(1, _CHUNK // max(1, len(col_words)))
-    hashes = np.empty((min(step, len(row_keys)), len(col_words)), np.uint32)
-    scratch = np.empty_like(hashes)
-    for first in range(0, len(row_keys), step):
-        part = result[first : first + step]
-        h, t = hashes[: len(part)], scratch[: len(part)]
-        np.bitwise_xor(row_keys[first : first + step], col_words, out=h)
-        _mix(h, t)
-        if kind == "normal":  # the sum of the four bytes, by two pairs
-            np.right_shift(h, 8, out=t)
-            t &= 0x00FF00FF
-            h &= 0x00FF00FF
-            h += t
-            h *= 0x00010001
-        else:
-            h >>= 16
-            h *= 5
-        h >>= 16
-        table.take(h, out=part, mode="clip")  # in range already; "raise" would copy ``part``
-    return result
+@cache
+def _integers(dtype: DType, limit: int) -> Bits:
+    return dtype.from_float(np.arange(-limit, limit + 1, dtype=np.float64))
+
+
+def _classes(row_keys: Words) -> Words:
+    """What each row has of special values; SPECIAL_CLASSES and above is nothing."""
+    return _fmix32(row_keys ^ np.uint32(MIX_CLASS)) & np.uint32(31)
 
 
 def _words(places: Places) -> Words:
@@ -136,7 +288,7 @@ def _fmix32(words: Words) -> Words:
 
 def _mix(h: Words, scratch: Words) -> None:
     """Apply ``_fmix32`` in place."""
-    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
+    for shift, factor in ((16, MIX_FIRST), (13, MIX_SECOND)):
         np.right_shift(h, shift, out=scratch)
         h ^= scratch
         h *= factor

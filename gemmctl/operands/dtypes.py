@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from gemmctl.kernels.constants import TYPE_BF16, TYPE_F16, TYPE_F32
+
 Bits = npt.NDArray[np.unsignedinteger[Any]]
 Floats = npt.NDArray[np.float32] | npt.NDArray[np.float64]
 
@@ -22,6 +24,7 @@ class DType:
 
     name: str
     size: int  # bytes
+    mantissa_bits: int  # stored, without the leading 1
     code: int  # what the kernels call it
     tensormap_code: int  # CUtensorMapDataType
     accumulate_block: int
@@ -31,6 +34,21 @@ class DType:
     def storage(self) -> np.dtype[np.unsignedinteger[Any]]:
         """The unsigned numpy dtype that holds one element's bits."""
         return np.dtype(f"u{self.size}")
+
+    @property
+    def infinity(self) -> int:
+        """The bits of +infinity; one less are those of the largest finite number (IEEE 754)."""
+        return (1 << 8 * self.size - 1) - (1 << self.mantissa_bits)
+
+    @property
+    def nan(self) -> int:
+        """The bits of a quiet NaN."""
+        return self.infinity | 1 << self.mantissa_bits - 1
+
+    @property
+    def largest(self) -> float:
+        """The largest finite number."""
+        return float(self.to_f32(np.array([self.infinity - 1], self.storage))[0])
 
     def to_f32(self, bits: Bits) -> npt.NDArray[np.float32]:
         """The values of ``bits`` (of ``storage``, any shape), exactly; may be a view of it."""
@@ -101,8 +119,8 @@ def _to_odd(values: Floats) -> npt.NDArray[np.float32]:
 
 
 # Hopper's 16-bit wgmma adds 16 products a step, truncating below 2^-23 of the largest.
-BF16 = _BFloat16("bf16", 2, 0, 9, 16, 2.0**-23)
-F16 = _Float16("f16", 2, 1, 6, 16, 2.0**-23)
-F32 = _Float32("f32", 4, 2, 7, 1, 2.0**-24)
+BF16 = _BFloat16("bf16", 2, 7, TYPE_BF16, 9, 16, 2.0**-23)
+F16 = _Float16("f16", 2, 10, TYPE_F16, 6, 16, 2.0**-23)
+F32 = _Float32("f32", 4, 23, TYPE_F32, 7, 1, 2.0**-24)
 
 BY_NAME: dict[str, DType] = {dtype.name: dtype for dtype in (BF16, F16, F32)}

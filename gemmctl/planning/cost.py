@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gemmctl.kernels.constants import K_TILE
 from gemmctl.lists.problem import Problem
 from gemmctl.operands import dtypes
-from gemmctl.planning.tiling import K_TILE, PANEL_ROWS, Floats, Launch
+from gemmctl.planning.tiling import PANEL_ROWS, Floats, Launch
 
 CLOCK_HZ = 1.75e9  # of a cycle below; an H200 at work runs at 1.4 to 1.9 GHz
 WGMMA_FLOP = 4096  # dense 16-bit floating-point operations per cycle and SM

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from gemmctl.errors import Mark
+from gemmctl.kernels.constants import REDUCED_ROWS
 from gemmctl.kernels.cubins import Kernel
 from gemmctl.lists.problem import Group, Problem
 from gemmctl.operands import dtypes
-from gemmctl.planning import tiling
 
 MAX_TILES = 1 << 24  # entries of a problem's tile lists: 1 GB, for a D that fills an H200's memory
 
@@ -80,7 +80,7 @@ def refusals(group: Group, kernels: Sequence[Kernel]) -> Iterable[tuple[Mark, st
 def too_many_tiles(problem: Problem) -> Iterable[tuple[Mark, str]]:
     """A problem whose tile list nobody would have the memory for; at its largest group."""
     columns = problem.columns
-    rows = np.where(columns.k == 0, tiling.REDUCED_ROWS, 64)  # of the smallest tiles
+    rows = np.where(columns.k == 0, REDUCED_ROWS, 64)  # of the smallest tiles
     tiles = -(-columns.m // rows) * -(-columns.n // 64)
     if len(tiles) and (total := int(tiles.sum())) > MAX_TILES:
         yield (

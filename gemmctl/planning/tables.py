@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from gemmctl.lists.problem import Problem
 from gemmctl.operands import data, dtypes
 from gemmctl.operands.data import DataSpec
 from gemmctl.planning.plan import Plan
@@ -21,6 +22,20 @@ FILL = np.dtype(
         ("cols", np.uint32),
         ("key", np.uint32),
         ("type", np.uint32),  # DType.code
+        ("recipe", np.uint32),  # data.NORMAL and so on
+        ("limit", np.uint32),  # the largest of integer data
+    ]
+)
+
+
+# One D to hash: `rows` runs of `row_bytes`, `pitch_bytes` apart; `group` is where its hash goes.
+HASHED = np.dtype(
+    [
+        ("ptr", np.uint64),
+        ("pitch_bytes", np.uint64),
+        ("row_bytes", np.uint64),
+        ("rows", np.uint32),
+        ("group", np.uint32),
     ]
 )
 
@@ -74,6 +89,7 @@ def fills(plan: Plan, base: int, spec: DataSpec) -> npt.NDArray[np.void]:
     """FILL records of all operands with elements: every A and B, and C where beta is not 0."""
     columns, layout = plan.problem.columns, plan.layout
     everyone = np.arange(len(plan.problem.groups))
+    limits = integer_limits(plan.problem)
     parts = []
     for operand, name, rows, cols, ld, offsets, wanted in (
         (0, "a", columns.m, columns.k, columns.lda, layout.a, columns.k > 0),
@@ -88,8 +104,37 @@ def fills(plan: Plan, base: int, spec: DataSpec) -> npt.NDArray[np.void]:
         part["cols"] = cols[groups]
         part["key"] = data.keys(spec.seed, operand, groups)
         part["type"] = _codes(plan, name)[groups]
+        part["recipe"] = spec.recipe(operand)
+        part["limit"] = limits[groups]
         parts.append(part)
     return np.concatenate(parts)
+
+
+def hashed(plan: Plan, base: int) -> npt.NDArray[np.void]:
+    """HASHED records of every D with elements, for operands that lie at ``base``."""
+    columns = plan.problem.columns
+    groups = np.flatnonzero((columns.m > 0) & (columns.n > 0))
+    sizes = {dtype.code: dtype.size for dtype in dtypes.BY_NAME.values()}
+    size = np.array([sizes[code] for code in _codes(plan, "d")[groups].tolist()], np.uint64)
+    records = np.zeros(len(groups), HASHED)
+    records["ptr"] = plan.layout.d[groups].astype(np.uint64) + np.uint64(base)
+    records["pitch_bytes"] = columns.ldd[groups].astype(np.uint64) * size
+    records["row_bytes"] = columns.n[groups].astype(np.uint64) * size
+    records["rows"] = columns.m[groups]
+    records["group"] = groups
+    return records
+
+
+def integer_limits(problem: Problem) -> Ints:
+    """The largest integer in the operands of each group, for data of kind ``int``."""
+    types = [(group.a, group.d) for group in problem.groups]
+    limits = np.ones(len(types), np.int64)
+    for pair in set(types):
+        a, d = (dtypes.BY_NAME[name] for name in pair)
+        same = np.fromiter((kind == pair for kind in types), bool, len(types))
+        columns = problem.columns
+        limits[same] = data.integer_limits(columns.k[same], a, d, columns.alpha[same])
+    return limits
 
 
 def _codes(plan: Plan, operand: str) -> npt.NDArray[np.uint32]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from gemmctl.kernels.constants import K_TILE, REDUCED_ROWS, WIDTH_STEP
 from gemmctl.kernels.cubins import Kernel
 from gemmctl.lists.problem import Problem
 from gemmctl.operands import dtypes
@@ -15,7 +16,7 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 # One entry of the tile list, as the kernel reads it. There are three kinds of entries; Tile in
-# cubin/tile.cuh explains them.
+# cubin/src/records.cuh explains them.
 TILE = np.dtype(
     [
         ("group", np.uint32),  # index into the launch's group arrays
@@ -37,10 +38,7 @@ TILE = np.dtype(
     ]
 )
 
-K_TILE = 64  # elements of K in one pipeline stage: 128 bytes of a 16-bit type, the swizzle's span
-WIDTH_STEP = 16  # tile widths come in multiples of this: two 8-wide wgmma columns per stmatrix pair
 TURNING_K = 4096  # from which turning about pays: 0.9% at 7168, for fewer bytes; nothing at 2048
-REDUCED_ROWS = 16  # rows of D in an entry that adds up parts (cubin/tile.cuh)
 MIN_SPLIT_K_TILES = 8  # slices of K that a part is worth its way through memory for
 FEW_ROWS = 600  # rows of A below which B's bytes take longer than its multiplications
 LONG_K = 1024  # a tile of at least this K is worth scheduling; shorter ones are latency-bound

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gemmctl import __version__
-from gemmctl.showing.report import FORMAT, Record, Report, number, ratio_cell
+from gemmctl.showing.report import FORMAT, Record, Report, interval_cell, number, ratio_cell
 from gemmctl.showing.table import Column, View
 
 if TYPE_CHECKING:
@@ -71,8 +71,8 @@ _PAIR: tuple[Column[Difference], ...] = (
     Column("problem", lambda d: d.name, left=True),
     Column("old us", lambda d: number(d.old_s, 1e-6), rank=1),
     Column("new us", lambda d: number(d.new_s, 1e-6)),
-    Column("new/old", lambda d: f"{d.ratio:.3f}"),
-    Column("95% interval", lambda d: _interval(d), rank=2),
+    Column("new/old", lambda d: ratio_cell(d.ratio)),
+    Column("95% interval", lambda d: interval_cell(d.interval), rank=2),
     Column("verdict", lambda d: d.verdict, left=True),
 )
 
@@ -140,7 +140,3 @@ def _labels(paths: Sequence[str]) -> list[str]:
     """The names of files without folders and endings, where that tells them apart."""
     short = [os.path.splitext(os.path.basename(path))[0].replace(" ", "-") for path in paths]
     return short if len(set(short)) == len(short) else list(paths)
-
-
-def _interval(difference: Difference) -> str:
-    return "..".join(f"{end:.3f}" for end in difference.interval or ()) or "-"

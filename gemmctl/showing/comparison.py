@@ -12,9 +12,11 @@ from typing import Any
 import numpy as np
 
 from gemmctl.errors import UsageError
-from gemmctl.measuring.ratio import MIN_SAMPLES, SAME_WITHIN, interval
+from gemmctl.measuring.ratio import MIN_SAMPLES, interval, verdict
 from gemmctl.showing.report import MAX_NAMES, Record, names
 from gemmctl.showing.saved import Saved
+
+SAME_CLOCK = 0.05  # load and heat move the highest clock by less
 
 # What makes two runs' times mean different things, by the path of keys in their heads.
 _CLASHING = {
@@ -28,7 +30,8 @@ _CLASHING = {
 # What may be why the times changed.
 _TELLING = {
     "GPU": ("device", "uuid"),
-    "clock lock": ("device", "locked_hz"),
+    "highest SM clock": ("device", "sm_max_hz"),
+    "application clock": ("device", "sm_set_hz"),
     "driver": ("device", "driver"),
     "launch": ("settings", "launch"),
     "cubins": ("cubin_sha256",),
@@ -71,14 +74,7 @@ class Difference:
     @property
     def verdict(self) -> str:
         """SAME, FAST, SLOW, or UNSURE where the samples allow more than one of them."""
-        if self.interval is None:
-            return "UNSURE"
-        low, high = self.interval
-        if low >= 1 - SAME_WITHIN and high <= 1 + SAME_WITHIN:
-            return "SAME"
-        if high < 1:
-            return "FAST"
-        return "SLOW" if low > 1 else "UNSURE"
+        return verdict(self.interval, faster="FAST", slower="SLOW")
 
 
 @dataclass(frozen=True)
@@ -164,6 +160,7 @@ def compare(old: Saved, new: Saved, *, only: Sequence[str] = (), force: bool = F
                 f"{what} {before} became {after}"
                 for what, before, after in _changes(old.head, new.head, _TELLING)
             ),
+            *_other_clocks(pairs),
             *_other_ways(pairs),
         ),
     )
@@ -233,6 +230,19 @@ def _unfinished(*runs: Saved) -> Iterator[str]:
                 f"{run.path} is not complete: {len(run.problems)} of {run.total} problems were "
                 "measured; run --resume goes on with it"
             )
+
+
+def _other_clocks(pairs: Sequence[tuple[Record, Record]]) -> Iterator[str]:
+    """Whether one of the runs may have met locked clocks, which no driver tells of."""
+    before, after = (
+        max((reading["sm_hz"] for one in run for reading in one.get("telemetry", ())), default=None)
+        for run in zip(*pairs, strict=True)
+    )
+    if before and after and not 1 - SAME_CLOCK < after / before < 1 + SAME_CLOCK:
+        yield (
+            f"the highest SM clock that was seen, {before / 1e6:.0f} MHz, became "
+            f"{after / 1e6:.0f} MHz; was it locked in one of the runs?"
+        )
 
 
 def _other_ways(pairs: Sequence[tuple[Record, Record]]) -> Iterator[str]:

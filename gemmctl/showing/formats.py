@@ -18,10 +18,10 @@ Format = Literal["table", "plain", "markdown", "csv", "json", "jsonl"]
 # Words and signs that stand out in a coloured table, by their SGR code.
 GOOD, WRONG, DOUBTFUL = "32", "1;31", "33"
 STYLES = {
-    "ok": GOOD, "BAD": WRONG,
-    "FAST": GOOD, "SLOW": WRONG, "UNSURE": DOUBTFUL,
-    "<": GOOD, ">": WRONG, "?": DOUBTFUL,
-}  # fmt: skip
+    **dict.fromkeys(("ok", "FAST", "FASTER", "<"), GOOD),
+    **dict.fromkeys(("BAD", "SLOW", "SLOWER", ">"), WRONG),
+    **dict.fromkeys(("UNSURE", "?"), DOUBTFUL),
+}
 
 
 def render(report: Report, format: Format, *, color: bool = False, width: int | None = None) -> str:

@@ -70,6 +70,11 @@ def ratio_cell(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
 
 
+def interval_cell(interval: tuple[float, float] | None) -> str:
+    """An interval of ratios."""
+    return "-" if interval is None else "..".join(f"{end:.3f}" for end in interval)
+
+
 def head_of(command: str, cubins: Manifest) -> Record:
     """What the head of every document holds."""
     return {

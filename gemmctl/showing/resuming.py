@@ -75,9 +75,17 @@ def _result(saved: Saved, made: Plan, rivals: Sequence[str]) -> Result:
             ),
             bound_s=found["bound_s"],
             rivals=tuple(
-                Rival(name, rival["verdict"], rival["reason"] or "", tuple(rival["samples_s"]))
+                Rival(
+                    name,
+                    rival["verdict"],
+                    rival["reason"] or "",
+                    tuple(rival["samples_s"]),
+                    rival["form"],
+                    rival["host_bound"],
+                )
                 for name, rival in found.get("against", {}).items()
             ),
+            host_bound=found["host_bound"],
         )
     except (KeyError, TypeError, AttributeError):
         raise UsageError(f"{where} lacks some of what was measured; save to another file") from None

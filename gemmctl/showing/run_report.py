@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -14,6 +15,7 @@ from gemmctl.showing.report import (
     Report,
     bound_note,
     head_of,
+    interval_cell,
     kernel_cell,
     names,
     number,
@@ -27,13 +29,21 @@ if TYPE_CHECKING:
     from gemmctl.device.base import Facts, Telemetry
     from gemmctl.kernels.cubins import Manifest
     from gemmctl.measuring.bench import Result, Rival, Settings
+    from gemmctl.measuring.ratio import Ratio
     from gemmctl.planning.plan import Plan
 
 
 NOISY = 0.05  # relative spread that makes a median doubtful
+HOST_BOUND = 0.1  # share of samples; fewer move a median by a seventh of a standard deviation
 AGAINST_NOTE = (
-    "vs is gemmctl's time over the baseline's: below 1 gemmctl is faster; baselines take turns "
-    "with it on the same operands, sum in float32 too, and their results agree with its own"
+    "vs is gemmctl's time over the baseline's: below 1 gemmctl is faster; the verdict is on the "
+    "fastest baseline, with 95% confidence: SAME is within 1%, UNSURE what the samples cannot "
+    "tell; baselines take turns with gemmctl on the same operands, sum in float32 too, and their "
+    "results agree with its own"
+)
+HOST_NOTE = (
+    "*: the GPU had begun before the host had queued all of it, in a tenth of the samples or "
+    "more: that time may hold the host's"
 )
 
 
@@ -57,6 +67,7 @@ def record(result: Result) -> Record:
         "p5_s": result.percentile_s(5),
         "p95_s": result.percentile_s(95),
         "spread": result.spread,
+        "host_bound": result.host_bound,
         "flop_per_s": result.flop_per_s,
         "bytes_per_s": result.bytes_per_s,
         "bound_s": result.bound_s,
@@ -88,7 +99,7 @@ def columns(facts: Facts, settings: Settings, rivals: Sequence[str]) -> tuple[Co
     return (
         *map(about_plan, plan_report.about()),
         Column("kernel", lambda r: kernel_cell(r.plan, facts), left=True, rank=3),
-        Column(f"time us ({settings.cache})", lambda r: number(r.median_s, 1e-6)),
+        Column(f"time us ({settings.cache})", _time_us),
         Column("TFLOP/s", lambda r: number(r.flop_per_s, 1e12)),
         Column("GB/s", lambda r: number(r.bytes_per_s, 1e9), rank=2),
         Column("% of bound", lambda r: percent(r.bound_fraction)),
@@ -134,6 +145,8 @@ def report(
             *bound_note(facts.roofline),
             *tuned_note(result.plan for result in results),
             *([AGAINST_NOTE] if rivals else []),
+            *_tally(results),
+            *([HOST_NOTE] if any(map(_host_bound, results)) else []),
         ],
     )
 
@@ -157,13 +170,16 @@ def _against_record(result: Result) -> Record:
     if not result.rivals:
         return {}
     return {
-        "best_ratio": result.best_ratio,
+        "best": result.best.name if result.best else None,
+        **{f"best_{key}": value for key, value in _ratio_record(result.best_ratio).items()},
         "against": {
             rival.name: {
                 "verdict": rival.verdict,
                 "reason": rival.reason or None,
+                "form": rival.form,
                 "median_s": rival.median_s,
-                "ratio": result.ratio(rival),
+                "host_bound": rival.host_bound,
+                **_ratio_record(result.ratios[rival.name]),
                 "samples_s": list(rival.samples),
             }
             for rival in result.rivals
@@ -171,38 +187,76 @@ def _against_record(result: Result) -> Record:
     }
 
 
+def _ratio_record(ratio: Ratio | None) -> Record:
+    return {
+        "ratio": ratio.value if ratio else None,
+        "ratio_interval": list(ratio.interval) if ratio and ratio.interval else None,
+        "ratio_verdict": ratio.verdict if ratio else None,
+    }
+
+
 def _against_columns(rivals: Sequence[str]) -> Iterator[Column[Result]]:
-    """Two columns for each baseline, and the ratio to the fastest."""
+    """Two columns for each baseline, and how gemmctl does beside the fastest."""
     for i, name in enumerate(rivals):
 
         def time_us(result: Result, i: int = i) -> str:
-            median_s = result.rivals[i].median_s
-            return result.rivals[i].verdict if median_s is None else number(median_s, 1e-6)
+            timed = result.rivals[i]
+            return timed.verdict if timed.median_s is None else _time_us(timed)
 
-        def ratio(result: Result, i: int = i) -> str:
-            return ratio_cell(result.ratio(result.rivals[i]))
+        def ratio(result: Result, name: str = name) -> str:
+            found = result.ratios[name]
+            return ratio_cell(found.value if found else None)
 
         yield Column(f"{name} us", time_us, rank=4)
         yield Column(f"vs {name}", ratio, rank=1)
     if rivals:
-        yield Column("vs best", lambda r: ratio_cell(r.best_ratio))
+        yield Column("best", lambda r: r.best.name if r.best else "-", left=True, rank=2)
+        yield Column("vs best", lambda r: ratio_cell(r.best_ratio.value if r.best_ratio else None))
+        yield Column("95% interval", _interval, verbose=True, rank=9)
+        yield Column("verdict", lambda r: r.best_ratio.verdict if r.best_ratio else "-", left=True)
 
 
 def advice(results: Sequence[Result], settings: Settings) -> list[str]:
     """What to know of some problems, and what to do about it, a line for each."""
-    return [*untimed(results), *_once(results, settings), *_noisy(results)]
+    return [*exceptions(results), *_once(results, settings), *_noisy(results)]
 
 
-def untimed(results: Iterable[Result]) -> list[str]:
-    """Why baselines were not timed, a line for each reason."""
-    problems: dict[Rival, list[str]] = {}
+def _tally(results: Iterable[Result]) -> list[str]:
+    """How often each verdict was given, if there are any."""
+    counts = Counter(result.best_ratio.verdict for result in results if result.best_ratio)
+    told = ", ".join(f"{verdict} on {count}" for verdict, count in sorted(counts.items()))
+    return [f"beside the fastest baseline of each problem, gemmctl is {told}"] if told else []
+
+
+def _interval(result: Result) -> str:
+    """Where the ratio to the best baseline lies."""
+    return interval_cell(result.best_ratio.interval if result.best_ratio else None)
+
+
+def _time_us(timed: Result | Rival) -> str:
+    """A median, marked if it may hold the host's time."""
+    return number(timed.median_s, 1e-6) + ("*" if timed.host_bound >= HOST_BOUND else "")
+
+
+def _host_bound(result: Result) -> bool:
+    """Whether a median of this problem is marked."""
+    shares = result.host_bound, *(rival.host_bound for rival in result.rivals)
+    return max(shares) >= HOST_BOUND
+
+
+def exceptions(results: Iterable[Result]) -> list[str]:
+    """Why baselines were not timed, or only in one way; a line for each reason."""
+    problems: dict[tuple[str, str, str], list[str]] = {}
     for result in results:
         for rival in result.rivals:
-            if rival.verdict != "ok":
-                problems.setdefault(rival, []).append(result.plan.problem.name)
+            if rival.reason:
+                timed = f"timed as {'a graph' if rival.form == 'graph' else 'calls'}"
+                told = timed if rival.verdict == "ok" else rival.verdict
+                key = rival.name, told, rival.reason
+                problems.setdefault(key, []).append(result.plan.problem.name)
     return [
-        f"{rival.name} is {rival.verdict} on {names(found)}: {rival.reason}"
-        for rival, found in problems.items()
+        f"{name} is {told} on {names(found)}: {reason}"
+        for (name, told, reason), found in problems.items()
     ]
 
 

@@ -121,6 +121,10 @@ def _check_problem(path: str, number: int, problem: Any) -> None:
     _require(where, problem, _PROBLEM)
     if not problem["samples_s"]:
         raise UsageError(f"{where} has no samples in samples_s")
+    if "telemetry" in problem:
+        _require(where, problem, {"telemetry": list})
+        for reading in problem["telemetry"]:
+            _require(f"{where}: telemetry", reading, {"sm_hz": float})
     for sample in problem["samples_s"]:
         if not _is_time(sample):
             raise UsageError(f"{where} has {json.dumps(sample)} in samples_s, which is no time")

@@ -21,12 +21,16 @@ from gemmctl.showing.table import Column, View
 
 if TYPE_CHECKING:
     from gemmctl.device.base import Facts
-    from gemmctl.judging.reference import Verdict
+    from gemmctl.judging.verdict import Verdict
     from gemmctl.kernels.cubins import Manifest
     from gemmctl.operands.data import DataSpec
     from gemmctl.planning.plan import Plan
 
 
+RMS_NOTE = (
+    "rms is the size of a group's errors as a whole over what the arithmetic explains; "
+    "above its limit is wrong"
+)
 MAX_DETAILS = 10  # bad groups spelled out per problem in a table; json has them all
 
 
@@ -114,6 +118,8 @@ def group_columns(facts: Facts) -> tuple[Column[Judged], ...]:
         Column("MxNxK", lambda j: _shape(j.checked, j.verdict.group), left=True, rank=1),
         Column("method", lambda j: word(j.verdict.method), left=True, rank=2),
         Column("worst", lambda j: number(j.verdict.worst, digits=3)),
+        Column("rms", lambda j: number(j.verdict.rms, digits=3), rank=4),
+        Column("rms limit", lambda j: number(j.verdict.rms_limit, digits=3), rank=5),
         Column("bad", lambda j: str(j.verdict.bad)),
         Column("verdict", lambda j: "ok" if j.verdict.ok else "BAD", left=True),
     )
@@ -143,8 +149,9 @@ def report(head: Record, checks: Sequence[Checked], facts: Facts, view: View) ->
         table=table,
         details=[text for checked in checks for text in _wrong(checked)],
         notes=[
-            f"{facts.name}: worst is the largest error over what the arithmetic allows; "
-            "above 1 is wrong",
+            f"{facts.name}: worst is the largest error of an element over what the arithmetic "
+            "allows; above 1 is wrong",
+            *([RMS_NOTE] if view.verbose else []),
             *tuned_note(checked.plan for checked in checks),
         ],
     )

@@ -118,7 +118,8 @@ def test_edge_14_another_way_to_run_is_told(
     ("key", "old", "new", "said"),
     [
         ("uuid", "GPU-1", "GPU-2", "GPU GPU-1 became GPU-2"),
-        ("locked_hz", None, 1.5e9, "clock lock none became 1500 MHz"),
+        ("sm_max_hz", 1.98e9, 1.5e9, "highest SM clock 1980 MHz became 1500 MHz"),
+        ("sm_set_hz", None, 1.5e9, "application clock none became 1500 MHz"),
         ("driver", "580.1", "590.2", "driver 580.1 became 590.2"),
     ],
 )
@@ -132,6 +133,18 @@ def test_edge_15_another_gpu_clock_or_driver_is_told(
     done = gemmctl("compare", *runs)
     assert done.returncode == 0
     assert f"gemmctl: {said}" in done.stderr.splitlines()
+
+
+def test_edge_15_clocks_that_may_have_been_locked_are_told(gemmctl: Command, run: Make) -> None:
+    def seen(*clocks: float) -> Callable[[dict[str, Any]], None]:
+        readings = [{"sm_hz": hz} for hz in clocks]
+        return lambda document: document["problems"][0].update(telemetry=readings)
+
+    free = run("free.json", edit=seen(3e8, 1.98e9))
+    locked = run("locked.json", edit=seen(3e8, 1.5e9))
+    told = "the highest SM clock that was seen, 1980 MHz, became 1500 MHz; was it locked"
+    assert told in gemmctl("compare", free, locked).stderr
+    assert "SM clock" not in gemmctl("compare", free, run("a.json", edit=seen(1.95e9))).stderr
 
 
 def test_edge_14_very_many_changes_are_counted(gemmctl: Command, run: Make) -> None:

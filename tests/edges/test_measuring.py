@@ -38,13 +38,14 @@ main()
 SLOW = """
 import atexit, sys
 from gemmctl.__main__ import main
+from gemmctl.device.base import Sample
 from gemmctl.device.cpu import CpuSession
 from gemmctl.measuring import bench
 now = 0.0
 def time(self, count, *, cold):
     global now
     now += 2.0 * count
-    return [2.0] * count
+    return [Sample(2.0)] * count
 CpuSession.time, bench.monotonic = time, lambda: now
 atexit.register(lambda: print("spent", now, file=sys.stderr))
 main()

@@ -13,7 +13,7 @@ import pytest
 
 from gemmctl.device.cuda import CudaDevice
 from gemmctl.device.cuda.session import CudaSession
-from gemmctl.judging import reference
+from gemmctl.judging import verify
 from gemmctl.judging.agreement import Witness
 from gemmctl.kernels import cubins
 from gemmctl.lists import reading
@@ -34,9 +34,10 @@ WIDER = ("m: 256, n: 384, k: 512, a: f16, d: f32, count: 4",)
 NARROWER = ("m: 256, n: 384, k: 512, a: bf16, d: f16, count: 4",)
 LONG = ("m: 128, n: 128, k: 32768, count: 2",)
 
-CUBLAS_EX = {"cublas-loop", "cublas-streams"}
+CUBLAS_EX = {"cublas-loop", "cublas-streams", "cublaslt"}
 CUBLAS = {"cublas", *CUBLAS_EX}
 TORCH = {"torch", "torch-bmm", "torch-grouped"}
+OWN_D = {"torch-grouped", "deepgemm"}
 
 
 def planned(*groups: str, launch: Launching = "grouped") -> Plan:
@@ -48,10 +49,12 @@ def planned(*groups: str, launch: Launching = "grouped") -> Plan:
     return made
 
 
-def entries(session: CudaSession, made: Plan, spec: DataSpec) -> dict[str, Entry]:
+def entries(
+    session: CudaSession, made: Plan, spec: DataSpec, *, cold: bool = True
+) -> dict[str, Entry]:
     """Every baseline; those of a library that is not installed are left out."""
-    found = baselines.enter(tuple(baselines.BASELINES), session, made, spec)
-    missing = ("torch is not installed", "there is no libcublas")
+    found = baselines.enter(tuple(baselines.BASELINES), session, made, spec, cold=cold)
+    missing = ("torch is not installed", "there is no libcublas", "deep_gemm is not installed")
     return {e.rival.name: e for e in found if not e.rival.reason.startswith(missing)}
 
 
@@ -59,13 +62,13 @@ def entries(session: CudaSession, made: Plan, spec: DataSpec) -> dict[str, Entry
 @pytest.mark.parametrize(
     ("groups", "able"),
     [
-        (EQUAL, CUBLAS | TORCH),
-        (RAGGED, CUBLAS | {"torch", "torch-grouped"}),
+        (EQUAL, CUBLAS | TORCH | {"deepgemm"}),
+        (RAGGED, CUBLAS | {"torch", "torch-grouped", "deepgemm"}),
         (MIXED, CUBLAS | {"torch"}),
-        (SCALED, {"torch", "torch-bmm"}),
+        (SCALED, {"cublaslt", "torch", "torch-bmm"}),
         (WIDER, CUBLAS_EX | {"torch", "torch-bmm"}),
         (NARROWER, set()),
-        (LONG, CUBLAS | TORCH),
+        (LONG, CUBLAS | TORCH | {"deepgemm"}),
     ],
     ids=["equal", "ragged", "mixed", "scaled", "wider", "narrower", "long"],
 )
@@ -81,21 +84,55 @@ def test_every_baseline_that_can_run_a_list_agrees_with_gemmctl(
 
 
 @pytest.mark.parametrize("cold", [True, False])
+@pytest.mark.parametrize("groups", [EQUAL, RAGGED], ids=["equal", "ragged"])
 def test_timing_a_baseline_takes_time_and_leaves_a_right_result(
-    device: CudaDevice, cold: bool
+    device: CudaDevice, groups: tuple[str, ...], cold: bool
 ) -> None:
-    made, spec = planned(*EQUAL), DataSpec("normal", 3)
+    made, spec = planned(*groups), DataSpec("normal", 3)
     with device.open(made, spec) as session:
         witness = Witness(made, session, spec)
-        for name, entry in entries(session, made, spec).items():
-            assert entry.timed is not None
+        for name, entry in entries(session, made, spec, cold=cold).items():
+            if entry.timed is None:
+                assert entry.rival.verdict == "n/a", entry.rival
+                continue
             session.poison()
-            seconds = entry.timed.time(5, cold=cold)
-            assert all(1e-6 < s < 0.01 for s in seconds), (name, seconds)
-            if name != "torch-grouped":  # which has a D of its own
+            samples = entry.timed.time(5, cold=cold)
+            assert all(1e-6 < s.seconds < 0.01 for s in samples), (name, samples)
+            if name not in OWN_D:
                 assert witness.disagreement(session) is None, name
-        assert all(1e-6 < s < 0.01 for s in session.time(5, cold=cold))
+        assert all(1e-6 < s.seconds < 0.01 for s in session.time(5, cold=cold))
         assert witness.disagreement(session) is None
+
+
+def test_every_baseline_can_be_a_graph(device: CudaDevice) -> None:
+    made, spec = planned(*EQUAL), DataSpec("int", 3)
+    with device.open(made, spec) as session:
+        found = entries(session, made, spec, cold=False)
+    told = {name: (entry.rival.form, entry.rival.reason) for name, entry in found.items()}
+    print(told)
+    told.pop("cublas", None)  # of which nobody says whether it can
+    assert set(told.values()) == {("graph", "")}
+
+
+def test_a_run_that_the_host_is_slow_to_queue_is_marked(device: CudaDevice) -> None:
+    made = planned(*EQUAL)
+
+    def queue() -> None:
+        session.run()  # waits for the GPU, which then waits for us
+        session._queue()
+
+    with device.open(made, DataSpec("int", 3)) as session:
+        samples = session.time(5, cold=True, queue=queue)
+        assert all(sample.host_bound for sample in samples)
+
+
+def test_a_run_that_is_queued_while_the_gpu_is_busy_is_not_marked(device: CudaDevice) -> None:
+    made = planned("m: 4096, n: 4096, k: 4096")
+    with device.open(made, DataSpec("int", 3)) as session:
+        for cold in (True, False):
+            session.time(3, cold=cold)
+            marked = [sample.host_bound for sample in session.time(20, cold=cold)]
+            assert sum(marked) <= 2, (cold, marked)  # the host may be called away
 
 
 def test_sessions_give_back_what_baselines_took(device: CudaDevice) -> None:
@@ -132,14 +169,14 @@ def test_however_launched_groups_are_right(
         assert wrong(made, session, spec) == []
 
 
-@pytest.mark.parametrize("launch", ["graph", "serial", "streams"])
+@pytest.mark.parametrize("launch", ["grouped", "graph", "serial", "streams"])
 @pytest.mark.parametrize("cold", [True, False])
 def test_timing_graphs_leaves_a_right_result(
     device: CudaDevice, launch: Launching, cold: bool
 ) -> None:
     made, spec = planned(*AWKWARD, launch=launch), DataSpec("int", 5)
     with device.open(made, spec) as session:
-        assert all(0 < s < 0.01 for s in session.time(5, cold=cold))
+        assert all(0 < sample.seconds < 0.01 for sample in session.time(5, cold=cold))
         assert wrong(made, session, spec) == []
 
 
@@ -163,7 +200,7 @@ def test_streams_give_the_same_bits_every_time(device: CudaDevice) -> None:
 
 
 def wrong(made: Plan, session: CudaSession, spec: DataSpec) -> list[str]:
-    return [v.message for v in reference.verify(made, session, spec) if not v.ok]
+    return [v.message for v in verify.verify(made, session, spec) if not v.ok]
 
 
 def test_capturing_what_fails_leaves_the_stream_usable(device: CudaDevice) -> None:
@@ -206,7 +243,14 @@ def test_the_command_times_every_baseline_that_can_run(
     for name, one in beside.items():
         assert one["verdict"] == "ok" or "install" in one["reason"] or "libcublas" in one["reason"]
         assert (one["ratio"] is None) == (one["verdict"] != "ok"), name
-    print({name: one["ratio"] for name, one in beside.items()})
+        assert (one["form"] in ("graph", "calls")) == (one["verdict"] == "ok"), name
+    medians = {name: one["median_s"] for name, one in beside.items() if one["median_s"]}
+    assert found["best"] == min(medians, key=medians.__getitem__)
+    assert found["best_ratio_verdict"] in ("FASTER", "SAME", "SLOWER", "UNSURE")
+    low, high = found["best_ratio_interval"]  # type: ignore[misc]
+    assert low <= found["best_ratio"] <= high
+    for name, one in beside.items():
+        print(name, one["form"], one["host_bound"], one["ratio"], one["ratio_verdict"])
 
 
 def test_one_launch_for_all_groups_is_faster_than_one_for_each(

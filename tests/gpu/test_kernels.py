@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import io
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
 import numpy as np
@@ -15,14 +16,17 @@ import pytest
 from gemmctl.device.cuda import CudaDevice
 from gemmctl.device.cuda.session import CudaSession
 from gemmctl.device.cuda.tensormaps import MAP_BYTES, encode_map
-from gemmctl.judging import reference
-from gemmctl.kernels import cubins
+from gemmctl.judging import verify
+from gemmctl.judging.product import products_of
+from gemmctl.kernels import constants, cubins
+from gemmctl.kernels.constants import K_TILE, MAPS
 from gemmctl.kernels.cubins import Kernel
 from gemmctl.lists import reading
 from gemmctl.lists.problem import Problem
 from gemmctl.operands import data, dtypes
 from gemmctl.operands.data import DataSpec
-from gemmctl.planning import plan, tiling
+from gemmctl.operands.digest import digest
+from gemmctl.planning import plan, tables, tiling
 from gemmctl.planning.plan import Plan
 from gemmctl.planning.tiling import Choice
 from support import environment
@@ -71,7 +75,7 @@ def ran(device: CudaDevice, made: Plan, spec: DataSpec) -> Iterator[CudaSession]
 
 
 def wrong(made: Plan, session: CudaSession, spec: DataSpec) -> list[str]:
-    verdicts = reference.verify(made, session, spec)
+    verdicts = verify.verify(made, session, spec)
     return [f"group {v.group}: {v.message}" for v in verdicts if not v.ok]
 
 
@@ -154,7 +158,7 @@ def test_tensor_maps_are_those_of_the_driver(device: CudaDevice, kernel: Kernel)
     with device.open(made, DataSpec("int", 0)) as session:
         (ready,) = session.ready
         count = len(launch.groups)
-        got = device.download(ready.maps, 2 * count * MAP_BYTES).reshape(count, 2, MAP_BYTES)
+        got = device.download(ready.maps, MAPS * count * MAP_BYTES).reshape(count, MAPS, MAP_BYTES)
         for i, group in enumerate(launch.groups.tolist()):
             m, n, k = (int(v[group]) for v in (columns.m, columns.n, columns.k))
             if k == 0:  # nothing is loaded, and the maps of nothing stay unused
@@ -168,7 +172,7 @@ def test_tensor_maps_are_those_of_the_driver(device: CudaDevice, kernel: Kernel)
                     session.base + int(offsets[group]),
                     (k, rows),
                     int(ld[group]) * dtypes.BY_NAME[kernel.operand].size,
-                    (64, box),
+                    (K_TILE, box),
                 )
                 assert np.array_equal(got[i, which], expected), (group, "AB"[which])
 
@@ -178,17 +182,63 @@ def test_tensor_maps_are_those_of_the_driver(device: CudaDevice, kernel: Kernel)
 def test_the_gpu_generates_the_bits_that_numpy_does(
     device: CudaDevice, kind: data.Kind, dtype: str
 ) -> None:
-    c = f"{{m: 37, n: 1001, k: 0, ldd: 1008, ldc: 1003, c: {dtype}, beta: 1}}"
-    made = planned(f"gemmctl: 1\nproblems:\n  - {{name: x, groups: [{c}]}}\n")
+    operand = "bf16" if dtype == "f32" else dtype
+    shape = "m: 370, n: 1001, k: 1000, lda: 1008, ldb: 1000, ldc: 1003"
+    text = f"{{{shape}, a: {operand}, c: {dtype}, beta: 1}}"
+    made = planned(f"gemmctl: 1\nproblems:\n  - {{name: x, groups: [{text}]}}\n")
     spec = DataSpec(kind, 1 << 40)
-    key = int(data.keys(spec.seed, data.C, np.array([0]))[0])
-    element = dtypes.BY_NAME[dtype]
-    start = int(made.layout.c[0])
+    (product,) = products_of(made, spec, "cuda")
+    group, layout = made.problem.groups[0], made.layout
     with device.open(made, spec) as session:
-        memory = session.read(start, start + 37 * 1003 * element.size)
-    rows = memory.view(element.storage).reshape(37, 1003)
-    assert np.array_equal(rows[:, :1001], data.block(spec, key, 37, 1001, element))
-    assert (rows[:, 1001:].view(np.uint8) == 0xFF).all()
+        for source, begin, rows, ld in (
+            (product.a, layout.a, group.m, group.lda),
+            (product.b, layout.b, group.n, group.ldb),
+            (product.c, layout.c, group.m, group.ldc),
+        ):
+            start, size = int(begin[0]), source.dtype.size
+            memory = session.read(start, start + rows * ld * size)
+            stored = memory.view(source.dtype.storage).reshape(rows, ld)
+            assert np.array_equal(stored[:, : source.length], source.bits(rows, source.length))
+            assert (stored[:, source.length :].view(np.uint8) == 0xFF).all()
+
+
+def test_the_digests_of_d_are_those_of_numpy(device: CudaDevice) -> None:
+    made = planned(awkward("bf16", "bf16"))
+    with ran(device, made, DataSpec("normal", 3)) as session:
+        found = session.digests()
+        for index, group in enumerate(made.problem.groups):
+            dtype, start = dtypes.BY_NAME[group.d], int(made.layout.d[index])
+            memory = session.read(start, start + group.m * group.ldd * dtype.size)
+            bits = data.matrix(memory, 0, group.m, group.n, group.ldd, dtype)
+            assert int(found[index]) == digest(bits), index
+
+
+def test_the_gpu_hashes_rows_as_numpy_does(device: CudaDevice) -> None:
+    shapes = [  # offset of the first row, pitch and length in bytes, rows
+        (0, 4096, 4096, 100), (4096 * 100, 4112, 4098, 33), (600_002, 130, 130, 70),
+        (700_000, 1026, 1024, 9), (800_000, 1024, 1022, 9), (900_000, 16, 2, 5000),
+    ]  # fmt: skip
+    memory = np.random.default_rng(1).integers(0, 256, 1 << 20, np.uint8)
+    with ExitStack() as cleanup:
+        at = device.allocate(memory.nbytes, cleanup)
+        records = np.array(
+            [(at + begin, *rest, i) for i, (begin, *rest) in enumerate(shapes)], tables.HASHED
+        )
+        told = device.allocate(records.nbytes, cleanup)
+        out = device.allocate(8 * len(shapes), cleanup)
+        device.upload(at, memory)
+        device.upload(told, records)
+        device.fill_bytes(out, 8 * len(shapes), 0)
+        device.launch(
+            device.support("hash_rows"),
+            (7, 2),
+            constants.HASH_THREADS,
+            [ctypes.c_uint64(told), ctypes.c_uint32(len(shapes)), ctypes.c_uint64(out)],
+        )
+        found = device.download(out, 8 * len(shapes)).view(np.uint64)
+    for (begin, pitch, length, rows), got in zip(shapes, found.tolist(), strict=True):
+        bits = np.ndarray((rows, length // 2), np.uint16, memory, begin, (pitch, 2))
+        assert got == digest(bits)
 
 
 def test_ten_thousand_groups_are_right_and_set_up_in_time(device: CudaDevice) -> None:
@@ -211,7 +261,7 @@ def test_a_list_of_empty_groups_runs_nothing(device: CudaDevice) -> None:
 def test_times_are_positive_and_leave_the_result_alone(device: CudaDevice, cold: bool) -> None:
     made, spec = planned(awkward("bf16", "bf16")), DataSpec("int", 2)
     with ran(device, made, spec) as session:
-        assert all(0 < seconds < 0.01 for seconds in session.time(5, cold=cold))
+        assert all(0 < sample.seconds < 0.01 for sample in session.time(5, cold=cold))
         assert wrong(made, session, spec) == []
 
 
@@ -231,7 +281,7 @@ HANGS = """
 import io
 from gemmctl.kernels import cubins
 from gemmctl.planning import plan
-from gemmctl.lists import problem
+from gemmctl.lists import reading
 from gemmctl.operands.data import DataSpec
 from gemmctl.device.cuda import CudaDevice
 from gemmctl import __main__ as command

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from gemmctl.device.cuda import CudaDevice
-from gemmctl.judging import reference
+from gemmctl.judging import verify
 from gemmctl.kernels import cubins
 from gemmctl.measuring import tune
 from gemmctl.measuring.tune_cache import TuneCache
@@ -49,7 +49,7 @@ def test_every_candidate_is_right(name: str, kind: str, device: CudaDevice) -> N
     for candidate in tune.candidates(own_machine(planned(name), device), KERNELS):
         with device.open(candidate, spec) as session:
             session.run()
-            verdicts = reference.verify(candidate, session, spec)
+            verdicts = verify.verify(candidate, session, spec)
         assert [v.message for v in verdicts if not v.ok] == [], candidate.choices
 
 

@@ -7,26 +7,32 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from time import monotonic, sleep
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 import numpy.typing as npt
 from cuda.bindings import driver
 from cuda.pathfinder import DynamicLibNotFoundError, load_nvidia_dynamic_lib
 
-from gemmctl.device.base import Facts, Telemetry
+from gemmctl.device.base import WARM_RUNS, Facts, Telemetry
+from gemmctl.device.cuda import graphs
 from gemmctl.device.cuda.calls import call, check, device_count
 from gemmctl.device.cuda.telemetry import Nvml
-from gemmctl.device.roofline import H200, Roofline
+from gemmctl.device.roofline import MEASURED, Roofline, of_clocks
 from gemmctl.errors import DeviceFailed, DeviceHung, DeviceUnusable
 from gemmctl.kernels import cubins
+from gemmctl.kernels.constants import FLUSH_THREADS
+from gemmctl.kernels.cubins import Kernel
+from gemmctl.operands import data, dtypes
 from gemmctl.planning.tiling import Machine
 
 TIME_LIMIT_S = 60.0  # for whatever is queued at one time; far above any honest batch
 FLUSH_BYTES = 256 << 20  # four times the L2, which may hold a line twice, once in each half
-WARM_RUNS = 20  # back to back in one sample of a warm run
 TIMERS = {
-    "cold": "each sample is one run between GPU timestamps, queued behind an L2 flush",
-    "warm": f"each sample is {WARM_RUNS} runs in a CUDA graph between GPU timestamps",
+    "cold": "each sample is one run between GPU timestamps, queued behind an L2 flush, as a CUDA "
+    "graph if it is several launches",
+    "warm": f"each sample is {WARM_RUNS} runs in a CUDA graph between GPU timestamps, queued "
+    "behind another such graph",
 }
 
 
@@ -59,9 +65,12 @@ class Gpu:
         call(driver.cuCtxSetCurrent, self._context)
         self._stream = call(driver.cuStreamCreate, 1)  # 1: does not wait for the default stream
         self._modules: dict[str, Any] = {}
+        self._room: dict[str, int] = {}  # of a kernel's file
         self._flush_buffer = 0
+        self._quantiles = 0
         self._nvml = Nvml(call(driver.cuDeviceGetPCIBusId, 32, self._device))
         self.machine = Machine(sm_count=self._attribute("MULTIPROCESSOR_COUNT"))
+        sm_max_hz, sm_set_hz = self._nvml.sm_clocks()
         self.facts = Facts(
             kind="cuda",
             name=name,
@@ -70,6 +79,9 @@ class Gpu:
             sm_count=self.machine.sm_count,
             roofline=self._roofline(name),
             timers=TIMERS,
+            uuid=f"GPU-{UUID(bytes=call(driver.cuDeviceGetUuid, self._device).bytes)}",
+            sm_max_hz=sm_max_hz,
+            sm_set_hz=sm_set_hz,
         )
 
     def _attribute(self, name: str) -> int:
@@ -77,17 +89,16 @@ class Gpu:
         return int(call(driver.cuDeviceGetAttribute, which, self._device))
 
     def _roofline(self, name: str) -> Roofline:
-        """The H200's measured ceilings; for another Hopper GPU what its clocks allow."""
-        if "H200" in name:
-            return H200
-        clock_hz = self._attribute("CLOCK_RATE") * 1e3
-        flop_per_s = self.machine.sm_count * 4096 * clock_hz  # dense 16-bit FLOP per cycle and SM
-        memory_hz = self._attribute("MEMORY_CLOCK_RATE") * 1e3
-        bytes_per_s = 2 * memory_hz * self._attribute("GLOBAL_MEMORY_BUS_WIDTH") / 8
-        label = (
-            f"{name} at full clock: {flop_per_s / 1e12:.0f} TFLOP/s, {bytes_per_s / 1e9:.0f} GB/s"
+        """The rates measured on a GPU of this name; for another what its clocks allow."""
+        if name in MEASURED:
+            return MEASURED[name]
+        return of_clocks(
+            name,
+            sm_count=self.machine.sm_count,
+            sm_hz=self._attribute("CLOCK_RATE") * 1e3,
+            memory_hz=self._attribute("MEMORY_CLOCK_RATE") * 1e3,
+            bus_bits=self._attribute("GLOBAL_MEMORY_BUS_WIDTH"),
         )
-        return Roofline(label, flop_per_s, bytes_per_s)
 
     def telemetry(self) -> Telemetry | None:
         """Clocks and power now; None where they cannot be read."""
@@ -124,8 +135,8 @@ class Gpu:
         return found
 
     def support(self, symbol: str) -> Any:
-        """A kernel of the support file."""
-        return self.function(self._manifest.support, symbol)
+        """A kernel around the GEMM."""
+        return self.function(self._manifest.support[symbol], symbol)
 
     def launch(
         self,
@@ -136,22 +147,38 @@ class Gpu:
         *,
         shared_bytes: int = 0,
         cluster: int = 1,
+        cooperative: bool = False,
         stream: int | None = None,
     ) -> None:
-        """Queue a kernel, on the device's stream or another; ``arguments`` are ctypes objects."""
-        config = driver.CUlaunchConfig()
-        config.gridDimX, config.gridDimY, config.gridDimZ = *grid, 1
-        config.blockDimX, config.blockDimY, config.blockDimZ = threads, 1, 1
-        config.sharedMemBytes = shared_bytes
+        """Queue a kernel, on the device's stream or another; ``arguments`` are ctypes objects.
+
+        A ``cooperative`` one runs all its CTAs at one time, or not at all.
+        """
+        config = _launch_config(grid, threads, shared_bytes, cluster, cooperative)
         config.hStream = self._stream if stream is None else stream
-        if cluster > 1:
-            attribute = driver.CUlaunchAttribute()
-            attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
-            attribute.value.clusterDim.x = cluster
-            attribute.value.clusterDim.y = attribute.value.clusterDim.z = 1
-            config.attrs, config.numAttrs = [attribute], 1
         pointers = (ctypes.c_void_p * len(arguments))(*(ctypes.addressof(a) for a in arguments))
         call(driver.cuLaunchKernelEx, config, function, ctypes.addressof(pointers), 0)
+
+    def room(self, function: Any, kernel: Kernel) -> int:
+        """Clusters (or single CTAs) of a kernel that run at one time, as the driver counts them.
+
+        Raises DeviceUnusable if there is room for none.
+        """
+        if kernel.file not in self._room:
+            threads, nbytes = kernel.threads, kernel.shared_bytes
+            if kernel.cluster > 1:
+                config = _launch_config((kernel.cluster, 1), threads, nbytes, kernel.cluster)
+                count = call(driver.cuOccupancyMaxActiveClusters, function, config)
+            else:
+                per_sm = driver.cuOccupancyMaxActiveBlocksPerMultiprocessor
+                count = call(per_sm, function, threads, nbytes) * self.machine.sm_count
+            self._room[kernel.file] = int(count)
+        if not self._room[kernel.file]:
+            raise DeviceUnusable(
+                f"this GPU, or the share of it that this process has, has no room for kernel "
+                f"{kernel.name}; choose another with --kernel"
+            )
+        return self._room[kernel.file]
 
     def allocate(self, nbytes: int, cleanup: ExitStack) -> int:
         """Device memory, freed by ``cleanup``.
@@ -191,6 +218,17 @@ class Gpu:
             call(driver.cuMemcpyDtoH, out.ctypes.data, at, nbytes)
         return out
 
+    def quantiles(self) -> int:
+        """Where the numbers that normal data consist of lie on the device, for the fill kernel."""
+        if not self._quantiles:
+            types = dtypes.BY_NAME.values()
+            parts = [data.quantiles(dtype).view(np.uint8) for dtype in sorted(types, key=_code)]
+            numbers = np.concatenate(parts)
+            self._quantiles = self.allocate(numbers.nbytes, ExitStack())
+            self.upload(self._quantiles, numbers)
+            self.wait()
+        return self._quantiles
+
     def flush_l2(self) -> None:
         """Queue a read of FLUSH_BYTES, after which nothing older is left in the L2."""
         if not self._flush_buffer:
@@ -201,7 +239,7 @@ class Gpu:
             ctypes.c_uint64(FLUSH_BYTES // 16),
             ctypes.c_uint64(self._flush_buffer + FLUSH_BYTES),
         ]
-        self.launch(self.support("flush"), (2 * self.machine.sm_count, 1), 1024, words)
+        self.launch(self.support("flush"), (2 * self.machine.sm_count, 1), FLUSH_THREADS, words)
 
     def event(self, cleanup: ExitStack) -> Any:
         """A new event, freed by ``cleanup``."""
@@ -212,6 +250,11 @@ class Gpu:
     def record(self, event: Any) -> None:
         """Queue taking the time."""
         call(driver.cuEventRecord, event, self._stream)
+
+    def passed(self, event: Any) -> bool:
+        """Whether the GPU has come past an event; an error shows in whoever waits for the work."""
+        (result,) = driver.cuEventQuery(event)
+        return bool(result == driver.CUresult.CUDA_SUCCESS)
 
     def wait(self) -> None:
         """Wait for everything queued.
@@ -234,19 +277,31 @@ class Gpu:
             pause = min(pause + 1e-5, 1e-3)
 
     def capture(self, queue: Callable[[], None], cleanup: ExitStack) -> Any:
-        """A graph of what ``queue`` queues, ready to launch; freed by ``cleanup``."""
-        relaxed = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
-        call(driver.cuStreamBeginCapture, self._stream, relaxed)
+        """A graph of what ``queue`` queues, ready to launch; freed by ``cleanup``.
+
+        Raises DeviceFailed if that cannot be one.
+        """
+        thread_local = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+        call(driver.cuStreamBeginCapture, self._stream, thread_local)
         try:
             queue()
         except BaseException:
-            driver.cuStreamEndCapture(self._stream)
+            _, *begun = driver.cuStreamEndCapture(self._stream)
+            for graph in filter(None, begun):
+                driver.cuGraphDestroy(graph)
             raise
         graph = call(driver.cuStreamEndCapture, self._stream)
-        ready = call(driver.cuGraphInstantiate, graph, 0)
-        driver.cuGraphDestroy(graph)
-        cleanup.callback(driver.cuGraphExecDestroy, ready)
-        return ready
+        try:
+            return graphs.ready(graph, cleanup)
+        finally:
+            driver.cuGraphDestroy(graph)
+
+    def adopt(self, graph: int, cleanup: ExitStack) -> Any:
+        """Another library's graph, ready to launch; freed by ``cleanup``.
+
+        Raises DeviceFailed if the driver refuses it.
+        """
+        return graphs.ready(graph, cleanup)
 
     def launch_graph(self, graph: Any) -> None:
         """Queue a captured graph."""
@@ -283,3 +338,34 @@ class Fan:
         for stream, event in zip(others, ended, strict=True):
             call(driver.cuEventRecord, event, stream)
             call(driver.cuStreamWaitEvent, main, event, 0)
+
+
+def _code(dtype: dtypes.DType) -> int:
+    return dtype.code
+
+
+def _launch_config(
+    grid: tuple[int, int],
+    threads: int,
+    shared_bytes: int,
+    cluster: int,
+    cooperative: bool = False,
+) -> Any:
+    config = driver.CUlaunchConfig()
+    config.gridDimX, config.gridDimY, config.gridDimZ = *grid, 1
+    config.blockDimX, config.blockDimY, config.blockDimZ = threads, 1, 1
+    config.sharedMemBytes = shared_bytes
+    attributes = []
+    if cluster > 1:
+        attribute = driver.CUlaunchAttribute()
+        attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+        attribute.value.clusterDim.x = cluster
+        attribute.value.clusterDim.y = attribute.value.clusterDim.z = 1
+        attributes.append(attribute)
+    if cooperative:
+        attribute = driver.CUlaunchAttribute()
+        attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_COOPERATIVE
+        attribute.value.cooperative = 1
+        attributes.append(attribute)
+    config.attrs, config.numAttrs = attributes, len(attributes)
+    return config

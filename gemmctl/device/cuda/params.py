@@ -11,13 +11,13 @@ GROUP_ARRAYS = [field.name for field in fields(Tables) if field.name != "tiles"]
 
 
 class GroupArrays(ctypes.Structure):
-    """tile.cuh: Groups. The arrays of Tables in the same order."""
+    """Groups in records.cuh. The arrays of Tables in the same order."""
 
     _fields_ = [(name, ctypes.c_uint64) for name in GROUP_ARRAYS]
 
 
 class Params(ctypes.Structure):
-    """gemm.cuh: Params."""
+    """Params in records.cuh."""
 
     _fields_ = [
         ("tiles", ctypes.c_uint64),
@@ -25,7 +25,7 @@ class Params(ctypes.Structure):
         ("counter", ctypes.c_uint64),
         ("flags", ctypes.c_uint64),
         ("tables", ctypes.c_uint64),
-        ("tables_bytes", ctypes.c_uint32),
+        ("tables_bytes", ctypes.c_uint64),
         ("workspace", ctypes.c_uint64),
         ("maps", ctypes.c_uint64),
         ("groups", GroupArrays),

@@ -13,20 +13,28 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gemmctl.device.base import Setup
+from gemmctl.device.base import WARM_RUNS, Sample, Setup, repeat
 from gemmctl.device.cuda.calls import elapsed_s, guarded
-from gemmctl.device.cuda.gpu import WARM_RUNS, Gpu
+from gemmctl.device.cuda.gpu import Gpu
 from gemmctl.device.cuda.params import GROUP_ARRAYS, GroupArrays, Params
-from gemmctl.device.cuda.tensormaps import MAP_BYTES, encode_map
+from gemmctl.device.cuda.tensormaps import encode_map
+from gemmctl.kernels.constants import (
+    FILL_THREADS,
+    FLAGS_PER_TILE,
+    HASH_THREADS,
+    K_TILE,
+    MAP_BYTES,
+    MAP_THREADS,
+    MAPS,
+    WIDTH_STEP,
+    WIDTHS,
+)
 from gemmctl.operands import dtypes
 from gemmctl.operands.data import DataSpec
 from gemmctl.planning import tables
 from gemmctl.planning.plan import Plan
-from gemmctl.planning.tiling import K_TILE, TILE, Launch
+from gemmctl.planning.tiling import TILE, Launch
 
-FLAGS_PER_TILE = 4  # one for each warpgroup that multiplies, in every CTA of a cluster
-MAPS = 2  # of each group: A's and B's
-MAP_THREADS = 96  # support.cu: one thread per map
 REPLAYS = 9  # of a CUDA graph, to see what the host spends on one
 
 
@@ -36,6 +44,7 @@ class _Ready:
 
     launch: Launch
     function: Any
+    clusters: int  # to start: what the plan wants, or what fits
     params: Params
     maps: int  # address of the tensor maps, MAPS for each group
 
@@ -64,10 +73,11 @@ class CudaSession:
         device.wait()
         self._fan = device.fan(plan.streams, cleanup)
         self._queue = self._launch
+        self._graphs: dict[int, Callable[[], None]] = {}
         replay_s = None
         host_s = monotonic() - started
         if plan.launch != "grouped":
-            self._queue = partial(device.launch_graph, device.capture(self._launch, cleanup))
+            self._queue = self._graph(1)
             replay_s = self._replay_s()
             self.poison()
         self.setup = Setup(host_s, elapsed_s(begun, ended), replay_s)
@@ -86,32 +96,71 @@ class CudaSession:
         """The arena's bytes [begin, end)."""
         return self.device.download(self.base + begin, end - begin)
 
+    def digests(self) -> npt.NDArray[np.uint64]:
+        """A hash of each group's D as it is now; 0 for an empty one."""
+        device = self.device
+        found = np.zeros(len(self._plan.problem.groups), np.uint64)
+        records = tables.hashed(self._plan, self.base)
+        if not len(records):
+            return found
+        with guarded() as cleanup:
+            at = device.allocate(records.nbytes, cleanup)
+            out = device.allocate(found.nbytes, cleanup)
+            device.upload(at, records)
+            device.fill_bytes(out, found.nbytes, 0)
+            device.launch(
+                device.support("hash_rows"),
+                (2 * device.machine.sm_count, min(len(records), 128)),
+                HASH_THREADS,
+                [
+                    ctypes.c_uint64(at),
+                    ctypes.c_uint32(len(records)),
+                    ctypes.c_uint64(out),
+                ],
+            )
+            return device.download(out, found.nbytes).view(np.uint64)
+
     def time(
         self, count: int, *, cold: bool, queue: Callable[[], None] | None = None
-    ) -> list[float]:
-        """Seconds of each of ``count`` runs, between GPU timestamps.
+    ) -> list[Sample]:
+        """So many samples, each between GPU timestamps.
 
-        Cold: a flush is queued before every run, so the GPU never waits for the host in between.
-        Warm: every sample is WARM_RUNS runs back to back, as one graph, divided by their number.
-        ``queue`` queues a run of something else on the device's stream; it is in no graph.
+        Cold: a sample is one run, queued behind an L2 flush; several launches are one graph. Warm:
+        it is WARM_RUNS runs as one graph, its time shared out, queued behind another such graph.
+        Either way the GPU is busy while the host queues a sample, and the host is not in its time
+        if that was enough to have all of it queued before the GPU began.
+
+        ``queue`` queues what else a sample is to be on the device's stream.
         """
         device = self.device
+        if queue is None:
+            alone = self._plan.launch == "grouped" and len(self.ready) <= 1
+            queue = self._queue if cold and alone else self._graph(1 if cold else WARM_RUNS)
+        runs = 1 if cold else WARM_RUNS
         with guarded() as cleanup:
-            run = queue or self._queue
-            if not cold:
-                run = partial(_repeat, queue or self._launch)
-                if queue is None:
-                    run = partial(device.launch_graph, device.capture(run, cleanup))
             pairs = [(device.event(cleanup), device.event(cleanup)) for _ in range(count)]
+            host_bound = []
+            if not cold:
+                queue()
             for begun, ended in pairs:
                 if cold:
                     device.flush_l2()
                 device.record(begun)
-                run()
+                queue()
                 device.record(ended)
+                host_bound.append(device.passed(begun))
             device.wait()
-            runs = 1 if cold else WARM_RUNS
-            return [elapsed_s(*pair) / runs for pair in pairs]
+            return [
+                Sample(elapsed_s(*pair) / runs, bound)
+                for pair, bound in zip(pairs, host_bound, strict=True)
+            ]
+
+    def _graph(self, runs: int) -> Callable[[], None]:
+        """What queues so many runs of all launches as one graph, captured when first asked for."""
+        if runs not in self._graphs:
+            graph = self.device.capture(partial(repeat, self._launch, runs), self.cleanup)
+            self._graphs[runs] = partial(self.device.launch_graph, graph)
+        return self._graphs[runs]
 
     def _set_up_maps(self) -> None:
         """Queue the kernel that builds the tensor maps, for every launch."""
@@ -142,11 +191,12 @@ class CudaSession:
         kernel = ready.launch.kernel
         self.device.launch(
             ready.function,
-            (ready.launch.clusters * kernel.cluster, 1),
+            (ready.clusters * kernel.cluster, 1),
             kernel.threads,
             [ready.params],
             shared_bytes=kernel.shared_bytes,
             cluster=kernel.cluster,
+            cooperative=ready.launch.slots > 0,  # some CTAs wait for what others compute
             stream=stream,
         )
 
@@ -163,11 +213,11 @@ class CudaSession:
             device.launch(
                 device.support("fill"),
                 (min(rows, 4096), min(len(fills), 4096)),
-                256,
+                FILL_THREADS,
                 [
                     ctypes.c_uint64(at),
                     ctypes.c_uint32(len(fills)),
-                    ctypes.c_uint32(data.kind == "int"),
+                    ctypes.c_uint64(device.quantiles()),
                 ],
             )
             device.wait()
@@ -211,7 +261,8 @@ class CudaSession:
                 maps=maps,
                 groups=arrays,
             )
-            ready.append(_Ready(launch, function, params, maps))
+            clusters = min(launch.clusters, device.room(function, launch.kernel))
+            ready.append(_Ready(launch, function, clusters, params, maps))
             maps += MAPS * MAP_BYTES * count
         return ready
 
@@ -219,11 +270,12 @@ class CudaSession:
         """What the kernel build_maps is told: a template for every box, groups, element sizes."""
         kernel, count = ready.launch.kernel, len(ready.launch.groups)
         boxes = [
-            *((kernel.operand, (K_TILE, width // kernel.cluster)) for width in range(16, 257, 16)),
-            (kernel.operand, (K_TILE, kernel.rows)),
+            *(WIDTH_STEP * (i + 1) // kernel.cluster for i in range(WIDTHS)),  # rows of A
+            kernel.rows,  # of B
         ]
         templates = b"".join(
-            encode_map(dtype, self.base, (64, 64), 256, box).tobytes() for dtype, box in boxes
+            encode_map(kernel.operand, self.base, (64, 64), 256, (K_TILE, rows)).tobytes()
+            for rows in boxes
         )
         return [
             (ctypes.c_uint8 * len(templates)).from_buffer_copy(templates),
@@ -232,8 +284,3 @@ class CudaSession:
             ctypes.c_uint64(ready.maps),
             ctypes.c_uint32(dtypes.BY_NAME[kernel.operand].size),
         ]
-
-
-def _repeat(queue: Callable[[], None]) -> None:
-    for _ in range(WARM_RUNS):
-        queue()

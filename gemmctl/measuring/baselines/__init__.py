@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
-from gemmctl.device.base import Facts, Session
+from gemmctl.device.base import WARM_RUNS, Facts, Sample, Session, repeat
 from gemmctl.errors import UsageError
 from gemmctl.judging.agreement import Witness
-from gemmctl.measuring.baselines import cublas, torch
-from gemmctl.measuring.baselines.base import Baseline, Inapplicable
-from gemmctl.measuring.bench import Entry, Rival
+from gemmctl.measuring.baselines import cublas, cublaslt, deepgemm, torch
+from gemmctl.measuring.baselines.base import Baseline, Inapplicable, NoGraph, Queue, trial
+from gemmctl.measuring.bench import Entry, Form, Rival
 from gemmctl.operands.data import DataSpec
 from gemmctl.planning.plan import Plan
 
@@ -20,12 +21,14 @@ if TYPE_CHECKING:
     from gemmctl.device.cuda.session import CudaSession
 
 BASELINES: dict[str, Callable[[CudaSession, Plan], Baseline]] = {
-    "cublas": cublas.Grouped,
-    "cublas-loop": partial(cublas.PerGroup, streams=1),
-    "cublas-streams": partial(cublas.PerGroup, streams=cublas.STREAMS),
+    "cublas": cublas.grouped,
+    "cublas-loop": partial(cublas.per_group, streams=1),
+    "cublas-streams": partial(cublas.per_group, streams=cublas.STREAMS),
+    "cublaslt": cublaslt.fastest,
     "torch": partial(torch.Torch, make=torch.loop),
     "torch-bmm": partial(torch.Torch, make=torch.batched),
     "torch-grouped": partial(torch.Torch, make=torch.grouped),
+    "deepgemm": partial(torch.Torch, make=deepgemm.grouped),
 }
 
 
@@ -57,35 +60,71 @@ def check_device(names: Sequence[str], facts: Facts) -> None:
         )
 
 
-def enter(names: Sequence[str], session: Session, plan: Plan, spec: DataSpec) -> list[Entry]:
+def enter(
+    names: Sequence[str], session: Session, plan: Plan, spec: DataSpec, *, cold: bool = True
+) -> list[Entry]:
     """Make each baseline ready to be timed, if it can run the plan and its result agrees with ours.
 
-    The session is one on a GPU and was opened with ``spec``. Raises DeviceFailed or DeviceHung.
+    What was compared is what will be timed: the same graph, or the same calls. The session is one
+    on a GPU and was opened with ``spec``. Raises DeviceFailed or DeviceHung.
     """
     if not names:
         return []
     witness = Witness(plan, session, spec)
-    return [_entry(name, cast("CudaSession", session), plan, witness) for name in names]
+    return [_entry(name, cast("CudaSession", session), plan, witness, cold) for name in names]
 
 
-def _entry(name: str, session: CudaSession, plan: Plan, witness: Witness) -> Entry:
+@dataclass(frozen=True)
+class _Way:
+    """One way to queue a sample."""
+
+    form: Form
+    queue: Queue
+    reason: str = ""  # why it cannot be a graph
+
+
+def _entry(name: str, session: CudaSession, plan: Plan, witness: Witness, cold: bool) -> Entry:
     try:
         baseline = BASELINES[name](session, plan)
     except Inapplicable as reason:
         return Entry(Rival(name, "n/a", str(reason)))
-    session.poison()
-    baseline.queue()
-    baseline.deliver()
-    if (disagreement := witness.disagreement(session)) is not None:
-        return Entry(Rival(name, "wrong", str(disagreement)))
-    return Entry(Rival(name), _Timed(session, baseline))
+    wrong = ""
+    for way in _ways(session, baseline, cold):
+        way.queue()  # so that what it writes is there, to be spoilt
+        session.poison()
+        baseline.poison()
+        way.queue()
+        baseline.deliver()
+        if (disagreement := witness.disagreement(session)) is None:
+            rival = Rival(name, "ok", wrong or way.reason, form=way.form)
+            return Entry(rival, _Timed(session, way.queue))
+        wrong = f"as {'a graph' if way.form == 'graph' else 'calls'}, {disagreement}"
+    return Entry(Rival(name, "wrong", wrong))
+
+
+def _ways(session: CudaSession, baseline: Baseline, cold: bool) -> list[_Way]:
+    """The ways to queue a sample, the one to be timed first; each will do if that is wrong.
+
+    Cold it is the faster one: a graph keeps the host out of the time, but takes longer to begin
+    than a single launch does. Warm it is the graph, as with us.
+    """
+    runs = 1 if cold else WARM_RUNS
+    calls = _Way("calls", partial(repeat, baseline.queue, runs))
+    try:
+        graph = _Way("graph", baseline.graph(runs))
+    except NoGraph as error:
+        return [replace(calls, reason=str(error))]
+    if not cold:
+        return [graph, calls]
+    graph_s, calls_s = trial(session, [graph.queue, calls.queue])
+    return [calls, graph] if calls_s < graph_s else [graph, calls]
 
 
 class _Timed:
     """A baseline as something to sample."""
 
-    def __init__(self, session: CudaSession, baseline: Baseline) -> None:
-        self._session, self._baseline = session, baseline
+    def __init__(self, session: CudaSession, queue: Queue) -> None:
+        self._session, self._queue = session, queue
 
-    def time(self, count: int, *, cold: bool) -> list[float]:
-        return self._session.time(count, cold=cold, queue=self._baseline.queue)
+    def time(self, count: int, *, cold: bool) -> list[Sample]:
+        return self._session.time(count, cold=cold, queue=self._queue)

@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
 
+import numpy as np
+
+from gemmctl.device.base import repeat
+from gemmctl.errors import DeviceFailed
 from gemmctl.planning.plan import Plan
+
+if TYPE_CHECKING:
+    from gemmctl.device.cuda.session import CudaSession
+
+Queue = Callable[[], None]
 
 # What fields of a group are called where a user reads of them.
 CALLED = {"m": "M", "n": "N", "k": "K", "a": "the type of A", "c": "the type of C",
           "d": "the type of D"}  # fmt: skip
+TRIAL = 3  # samples of each in a trial, forth and back
 
 
 class Inapplicable(Exception):
     """A baseline cannot run a problem; the text says why."""
+
+
+class NoGraph(Exception):
+    """What a baseline queues cannot be a CUDA graph; the text says why."""
 
 
 class Baseline(Protocol):
@@ -23,10 +39,56 @@ class Baseline(Protocol):
     """
 
     def queue(self) -> None:
-        """Queue one run on the session's stream."""
+        """Queue one run on the session's stream, by the library's own calls."""
+
+    def graph(self, runs: int) -> Queue:
+        """What queues so many runs as one CUDA graph; raises NoGraph."""
+
+    def poison(self) -> None:
+        """Queue NaN over the last run's result, where that is not the session's D."""
 
     def deliver(self) -> None:
-        """Queue what it takes to have the result in the session's D; no part of a run."""
+        """Queue a copy of the last run's result to the session's D; no part of a run."""
+
+
+@dataclass(frozen=True)
+class Calls:
+    """A baseline whose calls need nothing but the session's stream, and write to its D."""
+
+    session: CudaSession
+    call: Queue
+
+    def queue(self) -> None:
+        """Queue one run on the session's stream."""
+        self.call()
+
+    def graph(self, runs: int) -> Queue:
+        """What queues so many runs as one CUDA graph; raises NoGraph."""
+        device, cleanup = self.session.device, self.session.cleanup
+        try:
+            captured = device.capture(partial(repeat, self.call, runs), cleanup)
+        except (DeviceFailed, Inapplicable) as error:
+            raise NoGraph(str(error)) from None
+        return partial(device.launch_graph, captured)
+
+    def poison(self) -> None:
+        """Nothing: the result is the session's D."""
+
+    def deliver(self) -> None:
+        """Nothing: the result is the session's D."""
+
+
+def trial(session: CudaSession, queues: Sequence[Queue]) -> list[float]:
+    """Medians, in seconds, of a few cold samples of each; taken forth and back.
+
+    Whatever drifts meanwhile, such as a clock at the power limit, then favours none of them.
+    """
+    taken: list[list[float]] = [[] for _ in queues]
+    order = range(len(queues))
+    for i in (*order, *reversed(order)):
+        samples = session.time(TRIAL, cold=True, queue=queues[i])
+        taken[i] += [sample.seconds for sample in samples]
+    return [float(np.median(samples)) for samples in taken]
 
 
 def active(plan: Plan) -> list[int]:

@@ -10,13 +10,12 @@ import ctypes
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from gemmctl.measuring.baselines.base import Inapplicable, active
+from gemmctl.measuring.baselines.base import Calls, Inapplicable, active
 from gemmctl.planning.plan import Plan
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ TYPES = {"f32": 0, "f16": 2, "bf16": 14}
 
 @dataclass(frozen=True)
 class Product:
-    """One product in cuBLAS's terms: C = alpha A^T B, by columns, C is m x n."""
+    """One product in cuBLAS's terms: D = alpha A^T B + beta C, by columns, D is m x n."""
 
     m: int
     n: int
@@ -46,18 +45,32 @@ class Product:
     lda: int
     b: int
     ldb: int
-    c: int
+    beta: float
+    c: int  # D where beta is 0
     ldc: int
+    d: int
+    ldd: int
     operand: str
+    addend: str  # the output's where beta is 0
     output: str
 
     @property
     def shape(self) -> tuple[float, ...]:
         """What products of one group of a grouped call have in common."""
-        return self.m, self.n, self.k, self.alpha, self.lda, self.ldb, self.ldc
+        return self.m, self.n, self.k, self.alpha, self.lda, self.ldb, self.ldd
+
+    @property
+    def layouts(self) -> tuple[tuple[str, int, int, int], ...]:
+        """Type, rows, columns and leading dimension of A, B, C and D."""
+        return (
+            (self.operand, self.k, self.m, self.lda),
+            (self.operand, self.k, self.n, self.ldb),
+            (self.addend, self.m, self.n, self.ldc),
+            (self.output, self.m, self.n, self.ldd),
+        )
 
     def arguments(self) -> tuple[Any, ...]:
-        """Of cublasGemmEx, after the handle."""
+        """Of cublasGemmEx, after the handle; it has no C beside D."""
         operand, output = ctypes.c_int(TYPES[self.operand]), ctypes.c_int(TYPES[self.output])
         return (
             *_ints(T, N, self.m, self.n, self.k),
@@ -65,7 +78,7 @@ class Product:
             *(ctypes.c_void_p(self.a), operand, ctypes.c_int(self.lda)),
             *(ctypes.c_void_p(self.b), operand, ctypes.c_int(self.ldb)),
             _floats([0.0]),
-            *(ctypes.c_void_p(self.c), output, ctypes.c_int(self.ldc)),
+            *(ctypes.c_void_p(self.d), output, ctypes.c_int(self.ldd)),
             *_ints(COMPUTE_32F, GEMM_DEFAULT),
         )
 
@@ -77,16 +90,16 @@ class Batch:
     groups: tuple[tuple[Product, ...], ...]
 
     def pointers(self) -> npt.NDArray[np.uint64]:
-        """The addresses of all A, then all B, then all C: what the call wants on the device."""
+        """The addresses of all A, then all B, then all D: what the call wants on the device."""
         products = [product for group in self.groups for product in group]
-        addresses = [getattr(product, which) for which in "abc" for product in products]
+        addresses = [getattr(product, which) for which in "abd" for product in products]
         return np.array(addresses, np.uint64)
 
     def arguments(self, pointers: int) -> tuple[Any, ...]:
         """Of cublasGemmGroupedBatchedEx, after the handle; ``pointers`` is where they lie."""
         firsts, count = [group[0] for group in self.groups], len(self.groups)
         step = 8 * sum(map(len, self.groups))
-        a, b, c = (ctypes.c_void_p(pointers + i * step) for i in range(3))
+        a, b, d = (ctypes.c_void_p(pointers + i * step) for i in range(3))
         operand, output = (ctypes.c_int(TYPES[x]) for x in (firsts[0].operand, firsts[0].output))
 
         def array(values: Iterable[int]) -> Any:
@@ -99,7 +112,7 @@ class Batch:
             *(a, operand, array(first.lda for first in firsts)),
             *(b, operand, array(first.ldb for first in firsts)),
             _floats([0.0] * count),
-            *(c, output, array(first.ldc for first in firsts)),
+            *(d, output, array(first.ldd for first in firsts)),
             ctypes.c_int(count),
             array(map(len, self.groups)),
             ctypes.c_int(COMPUTE_32F),
@@ -111,9 +124,8 @@ def products(plan: Plan, base: int) -> list[Product]:
     layout, found = plan.layout, []
     for i in active(plan):
         group = plan.problem.groups[i]
-        if group.beta != 0:
-            raise Inapplicable("cuBLAS adds to D in place, and here beta C is to be added to it")
-        if max(group.lda, group.ldb, group.ldd) > INT_MAX:
+        adds = group.beta != 0
+        if max(group.lda, group.ldb, group.ldc if adds else 0, group.ldd) > INT_MAX:
             raise Inapplicable(f"a leading dimension is above {INT_MAX}")
         found.append(
             Product(
@@ -125,12 +137,23 @@ def products(plan: Plan, base: int) -> list[Product]:
                 lda=group.ldb,
                 b=base + int(layout.a[i]),
                 ldb=group.lda,
-                c=base + int(layout.d[i]),
-                ldc=group.ldd,
+                beta=group.beta,
+                c=base + int((layout.c if adds else layout.d)[i]),
+                ldc=group.ldc if adds else group.ldd,
+                d=base + int(layout.d[i]),
+                ldd=group.ldd,
                 operand=group.a,
+                addend=group.c if adds else group.d,
                 output=group.d,
             )
         )
+    return found
+
+
+def without_c(found: Sequence[Product]) -> Sequence[Product]:
+    """The same products, if none adds a C; raises Inapplicable."""
+    if any(product.beta != 0 for product in found):
+        raise Inapplicable("cuBLAS adds to D in place, and here beta C is to be added to it")
     return found
 
 
@@ -144,18 +167,24 @@ def batches(found: Sequence[Product]) -> list[Batch]:
 
 
 class Library:
-    """The functions of a libcublas."""
+    """The functions of a libcublas, or of the libcublasLt beside it."""
 
-    def __init__(self, functions: Any) -> None:
-        """``functions`` has them as attributes, as a ctypes.CDLL does."""
-        self._functions = functions
+    def __init__(self, session: CudaSession, name: str = "cublas") -> None:
+        """Raises Inapplicable if there is none of that name."""
+        found = session.device.library(name)
+        if found is None:
+            raise Inapplicable(
+                f"there is no lib{name}; pip install nvidia-cublas, or CUDA, brings it"
+            )
+        self._functions: Any = found
+        self._prefix = name
 
     def function(self, name: str) -> Callable[..., None]:
         """One that raises Inapplicable if the library has no such function, or it fails."""
         try:
             found = getattr(self._functions, name)
         except AttributeError:
-            raise Inapplicable(f"this cuBLAS has no {name}: it is older than CUDA 12.5") from None
+            raise Inapplicable(f"this cuBLAS is too old: it has no {name}") from None
 
         def call(*arguments: Any) -> None:
             if status := found(*arguments):
@@ -164,16 +193,23 @@ class Library:
         return call
 
     def _name(self, status: int) -> str:
-        status_name = self._functions.cublasGetStatusName
+        status_name = getattr(self._functions, f"{self._prefix}GetStatusName")
         status_name.restype = ctypes.c_char_p
         name: bytes = status_name(status)
         return name.decode()
 
+    def made(
+        self, create: str, destroy: str, cleanup: ExitStack, *arguments: Any
+    ) -> ctypes.c_void_p:
+        """A new object, destroyed by ``cleanup``; ``arguments`` come behind the place for it."""
+        made = ctypes.c_void_p()
+        self.function(create)(ctypes.byref(made), *arguments)
+        cleanup.callback(getattr(self._functions, destroy), made)
+        return made
+
     def handle(self, stream: int, workspace: int, cleanup: ExitStack) -> ctypes.c_void_p:
         """A handle that queues on a stream, sums in float32 throughout, and has a workspace."""
-        made = ctypes.c_void_p()
-        self.function("cublasCreate_v2")(ctypes.byref(made))
-        cleanup.callback(self._functions.cublasDestroy_v2, made)
+        made = self.made("cublasCreate_v2", "cublasDestroy_v2", cleanup)
         self.function("cublasSetStream_v2")(made, ctypes.c_void_p(stream))
         room = ctypes.c_void_p(workspace), ctypes.c_size_t(WORKSPACE_BYTES)
         self.function("cublasSetWorkspace_v2")(made, *room)
@@ -182,74 +218,52 @@ class Library:
         return made
 
 
-class Grouped:
+def grouped(session: CudaSession, plan: Plan) -> Calls:
     """cublasGemmGroupedBatchedEx, once for each pair of element types."""
-
-    def __init__(self, session: CudaSession, plan: Plan) -> None:
-        device, cleanup = session.device, session.cleanup
-        found = batches(products(plan, session.base))
-        library = _library(session)
-        call = library.function("cublasGemmGroupedBatchedEx")
-        workspace = device.allocate(WORKSPACE_BYTES, cleanup)
-        handle = library.handle(device.stream, workspace, cleanup)
-        calls = []
-        for batch in found:
-            pointers = batch.pointers()
-            at = device.allocate(pointers.nbytes, cleanup)
-            device.upload(at, pointers)
-            device.wait()
-            calls.append((handle, *batch.arguments(at)))
-        self._call, self._calls = call, calls
-        self.queue()
+    device, cleanup = session.device, session.cleanup
+    found = batches(without_c(products(plan, session.base)))
+    library = Library(session)
+    call = library.function("cublasGemmGroupedBatchedEx")
+    workspace = device.allocate(WORKSPACE_BYTES, cleanup)
+    handle = library.handle(device.stream, workspace, cleanup)
+    calls = []
+    for batch in found:
+        pointers = batch.pointers()
+        at = device.allocate(pointers.nbytes, cleanup)
+        device.upload(at, pointers)
         device.wait()
+        calls.append((handle, *batch.arguments(at)))
 
-    def queue(self) -> None:
-        """Queue one run on the session's stream."""
-        for arguments in self._calls:
-            self._call(*arguments)
+    def queue() -> None:
+        for arguments in calls:
+            call(*arguments)
 
-    def deliver(self) -> None:
-        """Nothing: the result is in D."""
-
-
-class PerGroup:
-    """cublasGemmEx for each group, in turn over some streams, as one CUDA graph."""
-
-    def __init__(self, session: CudaSession, plan: Plan, streams: int) -> None:
-        device, cleanup = session.device, session.cleanup
-        found = [product.arguments() for product in products(plan, session.base)]
-        library = _library(session)
-        call = library.function("cublasGemmEx")
-        fan = device.fan(streams, cleanup)
-        room = device.allocate(streams * WORKSPACE_BYTES, cleanup)
-        handles = [
-            library.handle(stream, room + i * WORKSPACE_BYTES, cleanup)
-            for i, stream in enumerate(fan.streams)
-        ]
-
-        def queue() -> None:
-            with fan.spread():
-                for i, arguments in enumerate(found):
-                    call(handles[i % streams], *arguments)
-
-        queue()
-        device.wait()
-        graph = device.capture(queue, cleanup)
-        self._launch = partial(device.launch_graph, graph)
-
-    def queue(self) -> None:
-        """Queue one run on the session's stream."""
-        self._launch()
-
-    def deliver(self) -> None:
-        """Nothing: the result is in D."""
+    queue()
+    device.wait()
+    return Calls(session, queue)
 
 
-def _library(session: CudaSession) -> Library:
-    found = session.device.library("cublas")
-    if found is None:
-        raise Inapplicable("there is no libcublas; pip install nvidia-cublas, or CUDA, brings it")
-    return Library(found)
+def per_group(session: CudaSession, plan: Plan, streams: int) -> Calls:
+    """cublasGemmEx for each group, in turn over some streams."""
+    device, cleanup = session.device, session.cleanup
+    found = [product.arguments() for product in without_c(products(plan, session.base))]
+    library = Library(session)
+    call = library.function("cublasGemmEx")
+    fan = device.fan(streams, cleanup)
+    room = device.allocate(streams * WORKSPACE_BYTES, cleanup)
+    handles = [
+        library.handle(stream, room + i * WORKSPACE_BYTES, cleanup)
+        for i, stream in enumerate(fan.streams)
+    ]
+
+    def queue() -> None:
+        with fan.spread():
+            for i, arguments in enumerate(found):
+                call(handles[i % streams], *arguments)
+
+    queue()
+    device.wait()
+    return Calls(session, queue)
 
 
 def _ints(*values: int) -> tuple[ctypes.c_int, ...]:

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gemmctl.errors import DeviceFailed
 from gemmctl.lists.problem import Group
-from gemmctl.measuring.baselines.base import Inapplicable, active, require_same
+from gemmctl.measuring.baselines.base import (
+    Inapplicable,
+    NoGraph,
+    Queue,
+    active,
+    require_same,
+)
 from gemmctl.operands import dtypes
 from gemmctl.planning.plan import Plan
 
@@ -58,10 +65,14 @@ class Operands:
 
 @dataclass(frozen=True)
 class Work:
-    """The calls of one run, and those that then bring the result to D."""
+    """The calls of one run, and those that then bring the result to D.
+
+    results holds what the last run wrote elsewhere than to D.
+    """
 
     run: Sequence[Call]
     deliver: Sequence[Call] = ()
+    results: list[Any] = field(default_factory=list)
 
 
 def loop(operands: Operands) -> Work:
@@ -112,53 +123,94 @@ def grouped(operands: Operands) -> Work:
     b = torch.stack([operands.matrix("b", i) for i in groups]).transpose(-2, -1)
     ends = list(accumulate(group.m for group in found))
     offs = torch.tensor(ends, dtype=torch.int32, device=a.device)
-    result: list[Any] = []
+    results: list[Any] = []
 
     def run() -> None:
-        result.clear()  # so that its memory serves again
-        result.append(multiply(a, b, offs=offs))
+        results.clear()  # so that its memory serves again
+        results.append(multiply(a, b, offs=offs))
 
     def deliver() -> None:
         for index, group, end in zip(groups, found, ends, strict=True):
-            operands.matrix("d", index).copy_(result[0][end - group.m : end])
+            operands.matrix("d", index).copy_(results[0][end - group.m : end])
 
-    return Work([run], [deliver])
+    return Work([run], [deliver], results)
 
 
 class Torch:
-    """Calls of torch, one after another on the session's stream."""
+    """Calls of torch, or of what takes its tensors, one after another on the session's stream."""
 
     def __init__(self, session: CudaSession, plan: Plan, make: Callable[[Operands], Work]) -> None:
-        device, size = session.device, plan.layout.size
-        torch = _imported()
-        on = torch.device("cuda", device.ordinal)
+        self._device, self._cleanup = session.device, session.cleanup
+        self._torch = torch = _imported()
+        on = torch.device("cuda", self._device.ordinal)
         torch.cuda.set_device(on)
-        torch.cuda.set_stream(torch.cuda.ExternalStream(device.stream, device=on))
+        self._stream = torch.cuda.ExternalStream(self._device.stream, device=on)
+        torch.cuda.set_stream(self._stream)
         self._work = Work([])
-        session.cleanup.callback(self._free, torch)
+        self._graphs: list[Any] = []
+        self._captured: list[list[Any]] = []  # results of each graph
+        self._cleanup.callback(self._free)
         try:
-            memory = torch.as_tensor(_Memory(session.base, size), device=on)
+            memory = torch.as_tensor(_Memory(session.base, plan.layout.size), device=on)
             self._work = make(Operands(torch, memory, plan))
             self.queue()
         except (RuntimeError, TypeError) as error:
-            said = str(error).partition("\n")[0]
-            raise Inapplicable(f"torch {torch.__version__} says: {said}") from None
-        device.wait()
+            raise Inapplicable(self._said(error)) from None
+        self._device.wait()
 
     def queue(self) -> None:
         """Queue one run on the session's stream."""
         for call in self._work.run:
             call()
 
+    def graph(self, runs: int) -> Queue:
+        """What queues so many runs as one CUDA graph; raises NoGraph.
+
+        torch captures it, so that whatever it allocates meanwhile is kept for the graph.
+        """
+        torch, device, results = self._torch, self._device, self._work.results
+        try:
+            made = torch.cuda.CUDAGraph(keep_graph=True)
+            mode = {"stream": self._stream, "capture_error_mode": "thread_local"}
+            with torch.cuda.graph(made, **mode):
+                for _ in range(runs):
+                    self.queue()
+            self._graphs.append(made)
+            ready = device.adopt(made.raw_cuda_graph(), self._cleanup)
+        except (DeviceFailed, Inapplicable) as error:
+            raise NoGraph(str(error)) from None
+        except (RuntimeError, TypeError) as error:
+            raise NoGraph(self._said(error)) from None
+        captured = list(results)
+        self._captured.append(captured)
+
+        def launch() -> None:
+            device.launch_graph(ready)
+            results[:] = captured
+
+        return launch
+
+    def poison(self) -> None:
+        """Queue NaN over the last run's result, where that is not the session's D."""
+        for tensor in self._work.results:
+            tensor.fill_(float("nan"))
+
     def deliver(self) -> None:
         """Queue copies to the session's D, if the result is elsewhere."""
         for call in self._work.deliver:
             call()
 
-    def _free(self, torch: Any) -> None:
-        """Give the memory of what was gathered back to the GPU."""
+    def _said(self, error: Exception) -> str:
+        said = str(error).partition("\n")[0]
+        return f"torch {self._torch.__version__} says: {said}"
+
+    def _free(self) -> None:
+        """Give the memory of what was gathered or captured back to the GPU."""
+        for results in (self._work.results, *self._captured):
+            results.clear()  # which a closure may hold still
         self._work = Work([])
-        torch.cuda.empty_cache()
+        self._graphs.clear()
+        self._torch.cuda.empty_cache()
 
 
 class _Memory:

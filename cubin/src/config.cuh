@@ -1,0 +1,39 @@
+// The variant that is compiled: what cubin/build.py defines, and what follows from it.
+#pragma once
+
+#include "epilogue/output.cuh"
+#include "ptx/wgmma.cuh"
+
+struct Config {
+    using Operand = OPERAND;
+    using Output = OUTPUT;
+    static constexpr int consumers = CONSUMERS;  // warpgroups that multiply
+    // Whether they take turns, each with a tile of its own, so that one multiplies while the other
+    // stores (pingpong), or share every tile (cooperative).
+    static constexpr bool pingpong = PINGPONG;
+    static constexpr int max_width = MAX_WIDTH;
+    static constexpr int stages = STAGES;
+    static constexpr int cluster = CLUSTER;
+    static constexpr int ctas_per_sm = CTAS_PER_SM;
+    static constexpr int shared_bytes = SHARED_BYTES;
+    static constexpr int control_bytes = CONTROL_BYTES;  // of these, for records and barriers
+    static constexpr int buffers = STAGING_BUFFERS;      // for each consuming warpgroup
+    static constexpr int staging_bytes = STAGING_BYTES;  // of one buffer
+    // Registers of a thread that loads and of one that multiplies; 0: all as they were compiled.
+    static constexpr int loader_registers = LOADER_REGISTERS;
+    static constexpr int consumer_registers = CONSUMER_REGISTERS;
+
+    static constexpr int rows = 64 * consumers;  // of B in a tile
+    static constexpr int blocks = pingpong ? consumers : 1;  // of 64 rows of B, for each warpgroup
+    static constexpr int warps = pingpong ? 4 : 4 * consumers;  // that share a tile
+    static constexpr int threads = 128 * (1 + consumers);
+    static constexpr int row_bytes = K_TILE * 2;
+    static constexpr int b_bytes = rows * row_bytes;
+    static constexpr int stage_bytes = b_bytes + max_width * row_bytes;
+
+    static_assert(row_bytes == 128, "a stage's rows are as long as the span of the swizzle");
+    static_assert(max_width % WIDTH_STEP == 0 && max_width <= WIDTHS * WIDTH_STEP,
+                  "the kernel has a main loop for these widths");
+    static_assert(consumers * cluster <= FLAGS_PER_TILE, "each warpgroup has a flag of its own");
+    static_assert(cluster == 1 || cluster == 2, "larger clusters leave SMs idle on an H200");
+};

@@ -1,0 +1,82 @@
+// The consuming warpgroups: tile after tile, its sums and then D.
+#pragma once
+
+#include "epilogue/store.cuh"
+#include "epilogue/target.cuh"
+#include "multiply.cuh"
+#include "ptx/registers.cuh"
+#include "records.cuh"
+#include "ring.cuh"
+#include "schedule.cuh"
+#include "shared.cuh"
+#include "split.cuh"
+#include "turns.cuh"
+
+// A warpgroup's share of tile number `n`. Every width has its own copy of the main loop and of the
+// epilogue: sums that several widths share end up in local memory. `buffer` counts staging buffers.
+template <class C>
+__device__ __forceinline__ void consume_tile(Shared<C>& shared, const Params& params,
+                                             const Tile& tile, uint32_t n, Cursor& stage,
+                                             uint32_t& buffer, uint32_t consumer) {
+    // Asked for before it is needed. Beside the sums of two blocks there is no room for it; there, one
+    // thread puts it aside, and has the time: it is not yet the warpgroup's turn. Everybody reads it
+    // after a barrier of the epilogue, and before giving back the tile: so before the next one is put
+    // there, which the other warpgroup's tile lies between.
+    TargetD d;
+    if (!C::pingpong || threadIdx.x % 128 == 0) d.find(params.groups, tile.group);
+    if (C::pingpong && threadIdx.x % 128 == 0) shared.target[consumer] = d;
+    const auto store = [&](auto& sums, uint32_t part) {
+        epilogue<typename C::Output>(sums, tile, tile.n0 + part * 64,
+                                     C::pingpong ? shared.target[consumer] : d, params.groups,
+                                     shared.staging[consumer], buffer, consumer);
+    };
+    wait_turn<C>(shared, n, consumer);
+    if (tile.k_tiles == 0) {
+        pass_turn<C>(shared, consumer);
+#pragma unroll 1
+        for (int i = 0; i < C::blocks; ++i) {
+            float sums[REDUCED_ROWS / 2];
+            add_splits<C>(sums, params, tile, part_of<C>(consumer, i), consumer);
+            store(sums, part_of<C>(consumer, i));
+        }
+        return;
+    }
+    switch (tile.width) {
+#define WIDTH(w)                                                                              \
+    case w:                                                                                   \
+        if constexpr (w <= C::max_width) {                                                    \
+            Sums<C, w> sums;                                                                  \
+            multiply_tile<C, w>(sums, shared, stage, tile.k_tiles, consumer);                 \
+            _Pragma("unroll") for (int i = 0; i < C::blocks; ++i) {                           \
+                const uint32_t part = part_of<C>(consumer, i);                                \
+                if (tile.splits > 0)                                                          \
+                    store_split<C>(sums[i], params, tile, part, consumer);                    \
+                else                                                                          \
+                    store(sums[i], part);                                                     \
+            }                                                                                 \
+        }                                                                                     \
+        break;
+        WIDTH(16) WIDTH(32) WIDTH(48) WIDTH(64) WIDTH(80) WIDTH(96) WIDTH(112) WIDTH(128)
+        WIDTH(144) WIDTH(160) WIDTH(176) WIDTH(192) WIDTH(208) WIDTH(224) WIDTH(240) WIDTH(256)
+#undef WIDTH
+    }
+}
+
+// One warpgroup's role: its share of every tile or, where warpgroups take turns, every other tile.
+template <class C>
+__device__ __forceinline__ void consume_tiles(Shared<C>& shared, const Params& params,
+                                              uint32_t consumer) {
+    Cursor stage;
+    uint32_t buffer = 0;
+    // Opaque: what follows from the tile's number is computed anew and not kept beside the sums.
+    for (uint32_t n = 0;; n = ptx::opaque(n + 1)) {
+        const Tile& tile = wait_tile(shared, n);
+        if (tile.width == 0) return;
+        if (!C::pingpong || n % 2 == consumer)
+            consume_tile<C>(shared, params, tile, n, stage, buffer, consumer);
+        else
+            stage.skip(tile.k_tiles, C::stages);
+        __syncwarp();
+        if (threadIdx.x % 32 == 0) release_tile(shared, ptx::opaque(n));
+    }
+}

@@ -1,0 +1,79 @@
+// Persistent, warp-specialised grouped GEMM for sm_90a: D = alpha A B + beta C for every group.
+//
+// The operands are swapped: `rows` rows of B (as it is stored: one row per column of D) lie on wgmma's M
+// and up to `max_width` rows of A on its N, so that a group chooses its tile's width in steps of 16
+// without another kernel. docs/kernel.md explains the choices.
+//
+// Roles: warp 0 loads A and B, warp 1 hands out tiles, the other warpgroups multiply and store.
+#include <cstddef>
+
+#include "config.cuh"
+#include "consume.cuh"
+#include "load.cuh"
+#include "prefetch.cuh"
+#include "ptx/barriers.cuh"
+#include "ptx/cluster.cuh"
+#include "ptx/memory.cuh"
+#include "ptx/registers.cuh"
+#include "records.cuh"
+#include "schedule.cuh"
+#include "shared.cuh"
+
+// One thread readies all barriers, before anybody uses them.
+template <class C>
+__device__ __forceinline__ void ready_barriers(Shared<C>& shared) {
+    for (int i = 0; i < C::stages; ++i) {
+        ptx::barrier_init(ptx::shared_address(&shared.full[i]), 1);
+        ptx::barrier_init(ptx::shared_address(&shared.empty[i]), C::warps * C::cluster);
+    }
+    for (int i = 0; i < 2; ++i) {
+        ptx::barrier_init(ptx::shared_address(&shared.tile_full[i]), 1);
+        ptx::barrier_init(ptx::shared_address(&shared.tile_empty[i]),
+                          (4 * C::consumers + 1) * C::cluster);
+    }
+    for (int i = 0; i < C::consumers; ++i)
+        ptx::barrier_init(ptx::shared_address(&shared.turn[i]), 4);
+    ptx::fence_barrier_init();
+}
+
+extern "C" __global__ void __launch_bounds__(Config::threads, Config::ctas_per_sm)
+    gemm(const __grid_constant__ Params params) {
+    using C = Config;
+    extern __shared__ __align__(1024) uint8_t memory[];
+    static_assert(sizeof(Shared<C>) <= C::shared_bytes, "the tile's shared memory does not fit");
+    static_assert(sizeof(Shared<C>) - offsetof(Shared<C>, tiles) <= C::control_bytes,
+                  "the build leaves too little room beside the ring and the staging buffers");
+    Shared<C>& shared = *reinterpret_cast<Shared<C>*>(memory);
+
+    if (threadIdx.x == 0) {
+        if (ptx::shared_address(memory) % 1024 != 0) __trap();  // the swizzle counts from there
+        ready_barriers(shared);
+    } else if (threadIdx.x / 32 == 1) {
+        copy_first_tile<C>(shared, params);
+    } else if (threadIdx.x / 64 == 1) {
+        fetch_tables(params);
+    }
+    if constexpr (C::cluster == 1)
+        __syncthreads();
+    else
+        ptx::cluster_meet();
+    if (threadIdx.x / 32 == 1) {
+        __syncwarp();
+        if (threadIdx.x == 32) ptx::barrier_arrive(ptx::shared_address(&shared.tile_full[0]));
+    }
+
+    // With one CTA per SM the compiler may give each thread 168 registers, too few for 128 sums;
+    // the loading warpgroup passes its own on. Two CTAs per SM have small tiles and stay as they are.
+    constexpr bool uneven = C::loader_registers > 0;
+    const uint32_t warpgroup = __shfl_sync(~0u, threadIdx.x / 128, 0);
+    if (warpgroup == 0) {
+        if constexpr (uneven) ptx::registers_release<C::loader_registers>();
+        const uint32_t warp = threadIdx.x / 32;
+        if (warp == 0 && threadIdx.x == 0) load_operands<C>(shared, params);
+        if (warp == 1 && threadIdx.x == 32 && (C::cluster == 1 || ptx::cluster_rank() == 0))
+            hand_out_tiles<C>(shared, params);
+    } else {
+        if constexpr (uneven) ptx::registers_claim<C::consumer_registers>();
+        consume_tiles<C>(shared, params, warpgroup - 1);
+    }
+}

@@ -1,0 +1,83 @@
+// Loads, stores and prefetches.
+#pragma once
+
+#include <cstdint>
+
+namespace ptx {
+
+__device__ __forceinline__ uint32_t shared_address(const void* pointer) {
+    return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
+}
+
+__device__ __forceinline__ uint4 load_shared(uint32_t address) {
+    uint4 word;
+    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(word.x), "=r"(word.y), "=r"(word.z), "=r"(word.w)
+                 : "r"(address)
+                 : "memory");
+    return word;
+}
+
+__device__ __forceinline__ void store_shared(uint32_t to, float value) {
+    asm volatile("st.shared.f32 [%0], %1;" ::"r"(to), "f"(value) : "memory");
+}
+
+// One more, and 0 after `last`; what this thread did before, or others before they met it, comes before.
+__device__ __forceinline__ void increment_release(uint32_t* address, uint32_t last) {
+    asm volatile("red.release.gpu.global.inc.u32 [%0], %1;" ::"l"(address), "r"(last) : "memory");
+}
+
+// What other CTAs are changing; it orders nothing.
+__device__ __forceinline__ uint32_t load_relaxed(const uint32_t* address) {
+    uint32_t value;
+    asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(address) : "memory");
+    return value;
+}
+
+// What other CTAs did before they released what this thread has loaded comes before what follows.
+__device__ __forceinline__ void acquire_gpu() {
+    asm volatile("fence.acquire.gpu;" ::: "memory");
+}
+
+// Global memory at `address` if `wanted`, else 0.
+__device__ __forceinline__ uint32_t load_32(uint64_t address, bool wanted) {
+    uint32_t bits;
+    asm volatile(
+        "{\n.reg .pred wanted;\nsetp.ne.b32 wanted, %2, 0;\nmov.b32 %0, 0;\n"
+        "@wanted ld.global.nc.b32 %0, [%1];\n}"
+        : "=r"(bits)
+        : "l"(address), "r"(uint32_t{wanted}));
+    return bits;
+}
+
+__device__ __forceinline__ uint32_t load_16(uint64_t address, bool wanted) {
+    uint32_t bits;
+    asm volatile(
+        "{\n.reg .pred wanted;\n.reg .b16 half;\nsetp.ne.b32 wanted, %2, 0;\nmov.b16 half, 0;\n"
+        "@wanted ld.global.nc.b16 half, [%1];\ncvt.u32.u16 %0, half;\n}"
+        : "=r"(bits)
+        : "l"(address), "r"(uint32_t{wanted}));
+    return bits;
+}
+
+// To global memory: a plain pointer made from a number is a generic one, and slower.
+__device__ __forceinline__ void store_128(uint64_t address, uint4 word) {
+    asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(address), "r"(word.x),
+                 "r"(word.y), "r"(word.z), "r"(word.w)
+                 : "memory");
+}
+
+__device__ __forceinline__ void store_32(uint64_t address, uint32_t bits) {
+    asm volatile("st.global.u32 [%0], %1;" ::"l"(address), "r"(bits) : "memory");
+}
+
+__device__ __forceinline__ void store_16(uint64_t address, uint16_t bits) {
+    asm volatile("st.global.u16 [%0], %1;" ::"l"(address), "h"(bits) : "memory");
+}
+
+// Bring the line at an address into the L2.
+__device__ __forceinline__ void prefetch(const void* address) {
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
+}
+
+}  // namespace ptx

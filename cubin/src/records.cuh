@@ -1,0 +1,74 @@
+// What the host hands to the kernels: the tile list, the arrays of the groups, and where they are.
+// Names in capitals that nothing here defines are those of gemmctl/kernels/constants.py.
+#pragma once
+
+#include <cstdint>
+
+// One entry of the tile list (TILE in gemmctl): a piece of work for one CTA or cluster. It covers
+// rows [m0, m0 + width) of D, and as many columns from n0 on as the kernel's tile has.
+//
+// splits = 0: the whole sum over K, and D. An entry of width 0 ends the list.
+// splits > 0, k_tiles > 0: part of the sum, from K tile k0 on; it goes to slot `slot` of the workspace,
+// and `flag` counts it.
+// splits > 0, k_tiles = 0: once the flag has counted all splits, their sum in the order of the slots
+// from `slot` on, and D; for rows [row, row + width) of what the parts cover.
+struct alignas(16) Tile {
+    uint32_t group;
+    uint32_t m0;
+    uint32_t n0;
+    uint32_t width;
+    uint32_t k0;
+    uint32_t k_tiles;
+    float alpha;
+    float beta;
+    uint32_t splits;
+    uint32_t slot;
+    uint32_t flag;
+    uint32_t readers;  // entries that sum up the parts
+    uint32_t row;
+    uint32_t plain;    // alpha is 1, beta is 0, and D's rows consist of whole 16-byte words
+    uint32_t backward;  // K tiles are taken from the last to the first
+    uint32_t unused;
+};
+static_assert(sizeof(Tile) == 64, "two 32-byte sectors, and what a bulk copy can move");
+
+struct alignas(MAP_BYTES) TensorMap {
+    uint4 words[8];
+};
+static_assert(sizeof(TensorMap) == MAP_BYTES, "the hardware's tensor map has 128 bytes");
+
+// The tensor maps of one group.
+struct Maps {
+    TensorMap a, b;
+};
+static_assert(sizeof(Maps) == MAPS * MAP_BYTES, "the host leaves that much room for them");
+
+// The groups of one launch: arrays with one entry each (Tables in gemmctl).
+struct Groups {
+    const uint64_t* ptr_a;
+    const uint64_t* ptr_b;
+    const uint64_t* ptr_c;
+    const uint64_t* ptr_d;
+    const uint64_t* ld_a;
+    const uint64_t* ld_b;
+    const uint64_t* ld_c;
+    const uint64_t* ld_d;
+    const uint32_t* m;
+    const uint32_t* n;
+    const uint32_t* k;
+    const uint32_t* width;  // rows of A per tile
+    const uint32_t* type_c;
+};
+
+// The parameters of the GEMM kernel.
+struct Params {
+    const Tile* tiles;      // tile_count records and one of width 0
+    uint32_t tile_count;
+    uint32_t* counter;      // 0 before and after every launch
+    uint32_t* flags;        // of split tiles; 0 before and after every launch
+    const uint8_t* tables;  // where all that the host and build_maps prepared begins
+    uint64_t tables_bytes;
+    float4* workspace;      // slots of partial sums
+    const Maps* maps;
+    Groups groups;
+};

@@ -1,0 +1,53 @@
+"""What is left of a wrong group, for others to look at and to run again."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from pathlib import Path
+
+import numpy as np
+
+from gemmctl.device.base import Session
+from gemmctl.errors import UsageError
+from gemmctl.lists.problem import Group
+from gemmctl.operands import data, dtypes
+from gemmctl.operands.data import DataSpec
+from gemmctl.planning.plan import Plan
+
+
+def dump(plan: Plan, session: Session, group: int, folder: str, spec: DataSpec) -> None:
+    """Leave one group's operands and result in ``folder``, and a list that reproduces it.
+
+    Per matrix: ``a.npy`` has the values as float32, ``a_bits.npy`` the elements' bits, read from
+    the device. C is left out where it is not read. Raises UsageError if a file cannot be written.
+    """
+    found, layout = plan.problem.groups[group], plan.layout
+    matrices = [
+        ("a", int(layout.a[group]), found.m, found.k, found.lda, found.a),
+        ("b", int(layout.b[group]), found.n, found.k, found.ldb, found.b),
+        ("d", int(layout.d[group]), found.m, found.n, found.ldd, found.d),
+    ]
+    if found.beta != 0:
+        matrices.append(("c", int(layout.c[group]), found.m, found.n, found.ldc, found.c))
+    # A group's operands depend on its place in the problem: empty groups keep that place.
+    before = f"      - {{m: 0, n: 0, k: 0, count: {group}}}\n" if group else ""
+    names = [field.name for field in fields(Group) if field.name != "marks"]
+    keys = ", ".join(f"{key}: {getattr(found, key)}" for key in names)
+    name = json.dumps(f"{plan.problem.name} group {group} {spec.kind}")
+    text = (
+        f"# gemmctl verify --data {spec.kind} --seed {spec.seed} problem.yaml\n"
+        f"gemmctl: 1\nproblems:\n  - name: {name}\n    groups:\n{before}      - {{{keys}}}\n"
+    )
+    try:
+        path = Path(folder)
+        path.mkdir(parents=True, exist_ok=True)
+        (path / "problem.yaml").write_text(text, encoding="utf-8")
+        for operand, offset, rows, cols, ld, element in matrices:
+            dtype = dtypes.BY_NAME[element]
+            memory = session.read(offset, offset + rows * ld * dtype.size)
+            bits = data.matrix(memory, 0, rows, cols, ld, dtype)
+            np.save(path / f"{operand}_bits.npy", bits)
+            np.save(path / f"{operand}.npy", dtype.to_f32(bits))
+    except OSError as error:
+        raise UsageError(f"cannot write to {folder}: {error.strerror}") from None

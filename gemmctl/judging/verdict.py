@@ -1,0 +1,115 @@
+"""What is said about one group, from what was found in its parts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gemmctl.judging.interval import BadElement
+from gemmctl.judging.product import Product
+from gemmctl.judging.statistic import NO_ERRORS, Errors
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a part of a group adds to its verdict."""
+
+    compared: int = 0
+    bad: int = 0
+    worst: float = 0.0
+    first: BadElement | None = None
+    unwritten: int = 0
+    outside: int = 0
+    errors: Errors = NO_ERRORS
+
+    def __add__(self, other: Finding) -> Finding:
+        """What both parts add."""
+        firsts = [first for first in (self.first, other.first) if first]
+        return Finding(
+            self.compared + other.compared,
+            self.bad + other.bad,
+            max(self.worst, other.worst),
+            min(firsts, key=lambda bad: (bad.row, bad.col), default=None),
+            self.unwritten + other.unwritten,
+            self.outside + other.outside,
+            self.errors + other.errors,
+        )
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What was found about one group.
+
+    method: ``exact`` (each element must be one certain number) or ``bounded``, then ``full``
+    (every element was compared) or ``rows+freivalds``.
+    bad: wrong elements among those that were compared.
+    worst: the largest error over what is allowed: at most 1 if all is right, infinite for NaN.
+    rms, rms_limit: the errors as a whole over what the arithmetic explains (statistic.py), and what
+    that stays below; None where there is nothing to round.
+    first: the bad element with the lowest row, then column.
+    unwritten: elements that still hold the poison.
+    outside: bytes changed in the fences around D and in the padding of its rows.
+    """
+
+    group: int
+    method: str
+    ok: bool
+    bad: int
+    worst: float
+    rms: float | None
+    rms_limit: float | None
+    first: BadElement | None
+    unwritten: int
+    outside: int
+    message: str
+
+
+def verdict(product: Product, finding: Finding) -> Verdict:
+    """The verdict on a group."""
+    group = product.group
+    size = group.m * group.n
+    rms, limit = finding.errors.statistic, finding.errors.limit
+    wrong = []
+    if finding.bad:
+        wrong.append(_told(finding))
+    if rms is not None and not rms <= limit:
+        wrong.append(
+            f"its errors are {rms:.3g} times what the arithmetic explains (at most {limit:.3g}), "
+            "though every element is within its interval: precision is lost on the way, or part "
+            "of K is left out"
+        )
+    if finding.unwritten:
+        wrong.append(f"{finding.unwritten} of {size} elements were never written")
+    if finding.outside:
+        wrong.append(f"{finding.outside} bytes outside D were changed")
+    message = "; ".join(wrong) or f"all of {finding.compared} elements compared are right"
+    exactness = "exact" if product.exact else "bounded"
+    coverage = "rows+freivalds" if product.large else "full"
+    return Verdict(
+        group=product.index,
+        method=f"{exactness} {coverage}",
+        ok=not wrong,
+        bad=finding.bad,
+        worst=finding.worst,
+        rms=rms,
+        rms_limit=None if rms is None else limit,
+        first=finding.first,
+        unwritten=finding.unwritten,
+        outside=finding.outside,
+        message=f"group {product.index}: {message}",
+    )
+
+
+def _told(finding: Finding) -> str:
+    """The first bad element, and how many there are."""
+    bad = finding.first
+    assert bad is not None
+    tile = "in no tile"
+    if bad.tile:
+        m0, n0, width = bad.tile
+        tile = f"tile of {width} rows at row {m0}, column {n0}"
+    right = f"{bad.low:.9g}" if bad.low == bad.high else f"{bad.low:.9g} to {bad.high:.9g}"
+    return (
+        f"{finding.bad} of {finding.compared} elements compared are wrong, the first at row "
+        f"{bad.row}, column {bad.col} ({tile}): got {bad.got:.9g}, expected {bad.expected:.9g}, "
+        f"allowed {right}"
+    )

@@ -1,0 +1,66 @@
+"""Numbers that the kernels and their host share: plain integers, each stated here and only here.
+
+cubin/build.py defines every one of them for the compiler and writes them into the manifest, and a
+manifest with other numbers is refused. So a name in capitals that no kernel source defines is one
+of these.
+"""
+
+# Tiles
+K_TILE = 64  # elements of K in one pipeline stage: 128 bytes of a 16-bit type, the swizzle's span
+WIDTH_STEP = 16  # tile widths come in multiples of this: two 8-wide wgmma columns per stmatrix pair
+WIDTHS = 16  # of them: up to 256, wgmma's largest N
+REDUCED_ROWS = 16  # rows of D in an entry that adds up the parts of a split sum
+FLAGS_PER_TILE = 4  # of a split one: for each warpgroup that multiplies, in every CTA of a cluster
+
+# Element types, as tables name them
+TYPE_BF16 = 0
+TYPE_F16 = 1
+TYPE_F32 = 2
+
+# Tensor maps
+MAP_BYTES = 128  # of a tensor map, which has to lie on a multiple of it
+MAPS = 2  # of each group: A's and B's
+MAP_THREADS = 96  # in a CTA that builds maps, one thread for each
+
+# Operands from a seed (gemmctl's ``data`` has the formula)
+FILL_THREADS = 256  # in a CTA that generates operands
+MIX_FIRST = 0x85EBCA6B  # the factors of MurmurHash3's finaliser
+MIX_SECOND = 0xC2B2AE35
+MIX_COLUMN = 0x9E3779B1  # 2^32 over the golden ratio: spreads column numbers
+MIX_CLASS = 0x5851F42D  # to be mixed with a row's key: what is special in it
+MIX_SPOT = 0x14057B7E  # likewise: where
+QUANTILES = 65536  # different normal numbers, equally likely: the upper half of a hash chooses
+
+# How one operand is made. Special values come in rows of A and B, so that whole rows and columns of
+# D stay free of them, and in spots of C.
+RECIPE_NORMAL = 0
+RECIPE_INT = 1
+RECIPE_SPECIAL_ROWS = 2
+RECIPE_SPECIAL_SPOTS = 3
+
+# Of 32 rows, so many have special values, each class a kind of its own
+SPECIAL_CLASSES = 8
+CLASS_ZEROS = 0  # of both signs
+CLASS_ONE_NAN = 1
+CLASS_ONE_INFINITY = 2
+CLASS_ONE_LARGEST = 3  # finite number
+CLASS_LONE_SUBNORMAL = 4  # among zeros
+CLASS_LONE_LARGEST = 5
+CLASS_SUBNORMALS = 6
+CLASS_TWO_INFINITIES = 7  # of both signs
+
+# Of 32 elements of such a row of C, one is a zero, one NaN, infinite, the largest, subnormal
+SPOT_ZERO = 0
+SPOT_NAN = 1
+SPOT_INFINITY = 2
+SPOT_LARGEST = 3
+SPOT_SUBNORMAL = 4
+
+# The L2 flush
+FLUSH_THREADS = 1024  # in a CTA that reads the L2 full
+
+# Hashes of rows (cubin/src/support/hash.cu has the formula)
+HASH_THREADS = 256  # in a CTA, of which every warp takes a row
+HASH_PLACE = 0x9E3779B97F4A7C15  # 2^64 over the golden ratio: spreads places
+HASH_FIRST = 0xFF51AFD7ED558CCD  # the factors of MurmurHash3's finaliser for 64 bits
+HASH_SECOND = 0xC4CEB9FE1A85EC53

@@ -1,0 +1,518 @@
+"""The checker: right results pass, planted defects do not."""
+
+from __future__ import annotations
+
+import io
+import math
+from itertools import product as pairs
+
+import numpy as np
+import pytest
+
+from gemmctl.device.cpu import CpuDevice
+from gemmctl.errors import UsageError
+from gemmctl.judging import dump, freivalds, product, verify
+from gemmctl.kernels import cubins
+from gemmctl.kernels.constants import QUANTILES
+from gemmctl.lists import reading
+from gemmctl.operands import data, dtypes
+from gemmctl.planning import plan
+from gemmctl.planning.arena import FENCE
+from judged import INT, NORMAL, Written, plan_of
+
+every_d = pytest.mark.parametrize("d", dtypes.BY_NAME)
+every_kind = pytest.mark.parametrize("spec", [INT, NORMAL], ids=["int", "normal"])
+
+
+@pytest.fixture
+def sampled(monkeypatch):
+    """Every group with some K counts as large."""
+    monkeypatch.setattr(product, "LARGE", 0)
+
+
+# What is right passes.
+
+GROUPS = (
+    "m: 96, n: 96, k: 1024",
+    "m: 1, n: 8, k: 8",
+    "m: 300, n: 264, k: 40",
+    "m: 17, n: 520, k: 1032, lda: 1040, ldb: 1048, ldd: 528",
+    "m: 33, n: 96, k: 64, alpha: 0.5, beta: -2, ldc: 101",
+    "m: 65, n: 72, k: 200, alpha: 0.3, beta: 1.7",
+    "m: 20, n: 40, k: 0, beta: 0.3",
+    "m: 20, n: 40, k: 0",
+    "m: 0, n: 40, k: 24",
+    "m: 20, n: 0, k: 24",
+    "m: 20, n: 40, k: 16, alpha: 0, beta: 1",
+)
+
+
+@every_d
+@every_kind
+@pytest.mark.parametrize("ab", ["bf16", "f16"])
+@pytest.mark.parametrize("limit", [product.LARGE, 0], ids=["full", "sampled"])
+def test_what_the_cpu_device_computes_is_right(monkeypatch, limit, ab, spec, d):
+    monkeypatch.setattr(product, "LARGE", limit)
+    made = plan_of(*GROUPS, defaults=f"a: {ab}, d: {d}, c: f32")
+    with CpuDevice().open(made, spec) as session:
+        session.run()
+        verdicts = verify.verify(made, session, spec, device="cpu")
+    assert [verdict.message for verdict in verdicts if not verdict.ok] == []
+    assert [verdict.group for verdict in verdicts] == list(range(len(GROUPS)))
+    assert max(verdict.worst for verdict in verdicts) <= 1
+
+
+@every_d
+@every_kind
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_a_result_that_is_rounded_once_is_right(spec, d, device):
+    groups = "m: 60, n: 72, k: 504", "m: 33, n: 40, k: 24, alpha: 0.3, beta: 1"
+    session = Written(plan_of(*groups, defaults=f"d: {d}"), spec)
+    session.write(group=0)
+    session.write(group=1)
+    assert all(verdict.ok for verdict in session.verify(device=device))
+
+
+def tensor_core_sums(a, b):
+    """A B as Hopper adds: 16 products and the sum so far, aligned, cut, added, and cut again.
+
+    Two bits more than float32 has are kept while adding: the model that python-guide.md section
+    3.2 was measured with.
+    """
+    total = np.zeros((len(a), len(b)))
+    for k in range(0, a.shape[1], 16):
+        addends = a[:, None, k : k + 16] * b[None, :, k : k + 16]
+        addends = np.concatenate([total[..., None], addends], axis=2)
+        _, top = np.frexp(np.abs(addends).max(axis=2))
+        unit = np.ldexp(1.0, top - 26)
+        total = (np.trunc(addends / unit[..., None]) * unit[..., None]).sum(axis=2)
+        _, top = np.frexp(np.abs(total))
+        unit = np.ldexp(1.0, top - 24)
+        total = np.trunc(total / unit) * unit
+    return total
+
+
+@every_d
+def test_integer_sums_are_exact_on_hopper(d):
+    session = Written(plan_of(f"m: 24, n: 32, k: 1024, d: {d}"), INT)
+    sums = tensor_core_sums(session.operand(0), session.operand(1))
+    (verdict,) = session.write(sums).verify()
+    assert verdict.ok and verdict.method == "exact full"
+
+
+@every_d
+@pytest.mark.parametrize("ab", ["bf16", "f16"])
+@pytest.mark.parametrize("k", [32, 4096])
+def test_what_hopper_truncates_is_within_the_bound(monkeypatch, k, ab, d):
+    # Positive numbers with all bits in use lose most: the errors all point one way.
+    table = np.geomspace(0.01, 1.99, QUANTILES)
+    monkeypatch.setattr(data, "quantiles", lambda dtype: dtype.from_float(table))
+    session = Written(plan_of(f"m: 16, n: 16, k: {k}, a: {ab}, d: {d}"), NORMAL)
+    exact = session.operand(0) @ session.operand(1).T
+    sums = tensor_core_sums(session.operand(0), session.operand(1))
+    if k == 4096:
+        assert (sums < exact).all()
+    (verdict,) = session.write(sums).verify(device="cuda")
+    assert not verdict.bad, verdict.message
+
+
+def test_a_result_too_large_for_its_type_is_rightly_infinite():
+    session = Written(plan_of("m: 40, n: 48, k: 64, alpha: 20000, d: f16"), INT).write()
+    assert np.isinf(dtypes.F16.to_f32(session.d())).any()
+    (verdict,) = session.verify()
+    assert verdict.ok and verdict.worst <= 1
+
+
+def test_rightly_infinite_results_do_not_stop_the_search(sampled):
+    session = Written(plan_of("m: 400, n: 48, k: 64, alpha: 20000, d: f16"), INT).write()
+    assert session.verify()[0].ok
+    session.d()[5, 7] ^= 0x4000
+    assert session.verify()[0].first.row == 5
+
+
+def test_a_zero_of_either_sign_is_zero():
+    session = Written(plan_of("m: 8, n: 8, k: 0"), INT).write()
+    session.d()[:] = dtypes.BF16.from_float(np.full((8, 8), -0.0))
+    assert session.verify()[0].ok
+
+
+# Planted defects. The plan has tiles of its own choice; 96 x 96 is one, as in python-guide.md 3.4.
+
+
+def drop_one_k(session):
+    a, b = session.operand(0), session.operand(1)
+    a[:, 5] = 0
+    session.write(a @ b.T)
+
+
+def drop_16_k(session):
+    session.write(session.operand(0)[:, :-16] @ session.operand(1)[:, :-16].T)
+
+
+def add_the_last_k_block_twice(session):
+    a, b = session.operand(0), session.operand(1)
+    session.write(a @ b.T + a[:, -64:] @ b[:, -64:].T)
+
+
+def swap_rows_of_b(session):
+    b = session.operand(1)
+    b[[3, 40]] = b[[40, 3]]
+    session.write(session.operand(0) @ b.T)
+
+
+def leave_a_tile_unwritten(session):
+    session.write()
+    session.d()[-16:, -32:] = np.iinfo(session.d().dtype).max
+
+
+def write_before_d(session):
+    session.write()
+    session.memory[int(session.plan.layout.d[0]) - session.begin - 1] = 0
+
+
+def write_past_d(session):
+    session.write()
+    last = session.d()[-1]
+    after = last.__array_interface__["data"][0] + last.nbytes - session.memory.ctypes.data
+    session.memory[after + padding(session)] = 0
+
+
+def padding(session):
+    """Bytes between the end of one row of D and the next."""
+    return session.d().strides[0] - session.d()[0].nbytes
+
+
+def write_into_the_padding(session):
+    session.write()
+    first = session.d()[0]
+    after = first.__array_interface__["data"][0] + first.nbytes - session.memory.ctypes.data
+    assert padding(session)
+    session.memory[after] = 0
+
+
+def make_one_nan(session):
+    session.write()
+    session.d()[60, 33] = dtypes.BY_NAME[session.plan.problem.groups[0].d].from_float(
+        np.array([np.nan])
+    )[0]
+
+
+def ignore_alpha(session):
+    session.write(alpha=1)
+
+
+def ignore_beta(session):
+    session.write(beta=0)
+
+
+def take_beta_as_one(session):
+    session.write(beta=1)
+
+
+def swap_two_columns(session):
+    session.write()
+    session.d()[:, [2, 90]] = session.d()[:, [90, 2]]
+
+
+def shift_c_by_a_column(session):
+    session.write(c=np.roll(session.operand(2), 1, axis=1))
+
+
+DEFECTS = (
+    drop_one_k, drop_16_k, add_the_last_k_block_twice, swap_rows_of_b, leave_a_tile_unwritten,
+    write_before_d, write_past_d, write_into_the_padding, make_one_nan, ignore_alpha, ignore_beta,
+    take_beta_as_one, swap_two_columns, shift_c_by_a_column,
+)  # fmt: skip
+
+
+@every_d
+@every_kind
+@pytest.mark.parametrize("k", [64, 1024])
+@pytest.mark.parametrize(
+    ("device", "limit"),
+    [("cuda", product.LARGE), ("cuda", 0), ("cpu", product.LARGE)],
+    ids=["cuda-full", "cuda-sampled", "cpu-full"],
+)
+def test_every_planted_defect_is_found(monkeypatch, device, limit, k, spec, d):
+    monkeypatch.setattr(product, "LARGE", limit)
+    made = plan_of(f"m: 96, n: 96, k: {k}, d: {d}, ldd: 104, alpha: 1.5, beta: 0.5")
+    session = Written(made, spec)
+    assert session.write().verify(device=device)[0].ok
+    missed = []
+    for plant in DEFECTS:
+        session.memory[:] = 0xFF
+        plant(session)
+        if session.verify(device=device)[0].ok:
+            missed.append(plant.__name__)
+    assert missed == []
+
+
+@every_d
+@every_kind
+def test_a_defect_in_one_tile_that_is_not_sampled_is_found(monkeypatch, sampled, spec, d):
+    monkeypatch.setattr(freivalds, "SAMPLED_ROWS", 0)
+    session = Written(plan_of(f"m: 700, n: 776, k: 1024, d: {d}"), spec).write()
+    assert session.verify()[0].ok
+    a, b = session.operand(0)[64:128], session.operand(1)[256:384]
+    a[:, 5] = 0
+    session.d()[64:128, 256:384] = dtypes.BY_NAME[d].from_float(a @ b.T)
+    (verdict,) = session.verify()
+    assert not verdict.ok and verdict.bad
+    assert 64 <= verdict.first.row < 128 and 256 <= verdict.first.col < 384
+
+
+@every_d
+@every_kind
+def test_a_single_wrong_element_that_is_not_sampled_is_found(monkeypatch, sampled, spec, d):
+    monkeypatch.setattr(freivalds, "SAMPLED_ROWS", 0)
+    session = Written(plan_of(f"m: 700, n: 776, k: 1024, d: {d}"), spec).write()
+    dtype = dtypes.BY_NAME[d]
+    was = float(dtype.to_f32(session.d()[300:301, 100:101])[0, 0])
+    typical = float(np.std(dtype.to_f32(session.d())))
+    session.d()[300, 100] = dtype.from_float(np.array([was + 2 * typical]))[0]
+    (verdict,) = session.verify()
+    assert verdict.bad == 1 and (verdict.first.row, verdict.first.col) == (300, 100)
+
+
+@pytest.mark.parametrize(("row", "col"), [(300, 100), (699, 100), (300, 775), (699, 775)])
+def test_an_element_is_counted_once_however_it_is_found(sampled, row, col):
+    session = Written(plan_of("m: 700, n: 776, k: 64"), INT).write()
+    session.d()[row, col] ^= 0x4000
+    (verdict,) = session.verify()
+    assert verdict.bad == 1 and (verdict.first.row, verdict.first.col) == (row, col)
+
+
+@pytest.mark.parametrize("row", [0, 511, 512, 1030])
+def test_an_integer_off_by_1_in_a_row_that_is_not_sampled_is_found(monkeypatch, sampled, row):
+    monkeypatch.setattr(freivalds, "SAMPLED_ROWS", 0)
+    session = Written(plan_of("m: 1300, n: 264, k: 64, d: f32"), INT).write()
+    session.d().view(np.float32)[row, 40] += 1
+    (verdict,) = session.verify()
+    assert verdict.bad == 1 and (verdict.first.row, verdict.first.col) == (row, 40)
+
+
+@every_d
+def test_integers_that_are_off_by_one_place_are_found(d):
+    session = Written(plan_of(f"m: 40, n: 48, k: 512, d: {d}"), INT).write()
+    session.d()[7, 9] += 1
+    (verdict,) = session.verify()
+    assert verdict.bad == 1 and (verdict.first.row, verdict.first.col) == (7, 9)
+
+
+@every_d
+def test_elements_beyond_the_bound_are_wrong_and_those_within_it_are_not(d):
+    session = Written(plan_of(f"m: 40, n: 48, k: 2048, d: {d}"), NORMAL)
+    a, b = session.operand(0), session.operand(1)
+    sums, magnitude = a @ b.T, np.abs(a) @ np.abs(b).T
+    allowed = 2 * (2048 / 16 + 1) * 2.0**-23 * magnitude + 3 * 2.0**-24 * np.abs(sums)
+    assert session.write(sums + 0.99 * allowed).verify(device="cuda")[0].bad == 0
+    (verdict,) = session.write(sums + 3 * allowed).verify(device="cuda")
+    assert verdict.bad and verdict.worst > 1
+
+
+@every_d
+def test_errors_that_are_all_as_large_as_the_bound_are_wrong_as_a_whole(d):
+    session = Written(plan_of(f"m: 40, n: 48, k: 2048, d: {d}"), NORMAL)
+    a, b = session.operand(0), session.operand(1)
+    sums, magnitude = a @ b.T, np.abs(a) @ np.abs(b).T
+    allowed = 2 * (2048 / 16 + 1) * 2.0**-23 * magnitude
+    (verdict,) = session.write(sums + 0.99 * allowed).verify(device="cuda")
+    assert not verdict.ok and verdict.bad == 0 and verdict.rms > verdict.rms_limit
+    assert "precision is lost on the way" in verdict.message
+
+
+def test_without_k_there_is_no_room_for_error():
+    session = Written(plan_of("m: 40, n: 48, k: 0, beta: 0.3, d: f32"), NORMAL).write()
+    assert session.verify()[0].ok and session.verify()[0].method == "exact full"
+    session.d()[3, 4] += 1
+    assert session.verify()[0].bad == 1
+
+
+def test_beta_c_is_rounded_to_float32_before_it_is_rounded_to_d():
+    # Some beta c lies just off the middle of two bf16 numbers: the first rounding puts it there.
+    for beta in np.arange(1.1, 2, 0.01, np.float32).astype(np.float64).tolist():
+        session = Written(plan_of(f"m: 200, n: 200, k: 0, beta: {beta!r}, c: f32"), NORMAL).write()
+        once = session.d().copy()
+        session.d()[:] = dtypes.BF16.from_float((beta * session.operand(2)).astype(np.float32))
+        if (session.d() != once).any():
+            break
+    assert (session.d() != once).any()
+    assert session.verify()[0].ok
+
+
+def test_integers_scaled_without_rounding_leave_no_room_either():
+    session = Written(plan_of("m: 40, n: 48, k: 64, alpha: 0.5, beta: 2, d: f32"), INT).write()
+    session.d()[3, 4] += 1
+    assert session.verify()[0].bad == 1
+
+
+def test_a_write_into_the_gap_between_two_results_is_told_of_one_of_them():
+    made = plan_of("m: 8, n: 8, k: 8", "m: 8, n: 8, k: 8")
+    session = Written(made, INT)
+    session.write(group=0)
+    session.write(group=1)
+    between = int(made.layout.d[1]) - session.begin - FENCE // 2
+    session.memory[between : between + 3] = 0
+    assert sum(verdict.outside for verdict in session.verify()) == 3
+
+
+def test_a_write_at_an_empty_group_is_found():
+    made = plan_of("m: 0, n: 8, k: 8")
+    session = Written(made, INT)
+    assert session.verify()[0].ok
+    session.memory[-1] = 0
+    assert session.verify()[0].outside == 1
+
+
+# What a verdict says.
+
+
+def test_a_verdict_names_the_first_bad_element_and_counts_them():
+    session = Written(plan_of(*["m: 300, n: 600, k: 64, d: f32"] * 2), INT)
+    session.write(group=0)
+    session.write(group=1)
+    value = float(session.d(1).view(np.float32)[290, 310])
+    session.d(1).view(np.float32)[290, 310] = value + 1
+    session.d(1).view(np.float32)[[291, 299], [0, 599]] += 1
+    good, bad = session.verify()
+    assert good.ok and good.bad == 0 and good.first is None
+    assert not bad.ok and bad.bad == 3 and bad.group == 1
+    first = bad.first
+    assert (first.row, first.col) == (290, 310)
+    assert (first.got, first.expected, first.low, first.high) == (value + 1, value, value, value)
+    m0, n0, width = first.tile
+    assert m0 <= 290 < m0 + width and n0 <= 310
+    (launch,) = session.plan.launches
+    assert (1, m0, n0, width) in [
+        (int(launch.groups[t["group"]]), t["m0"], t["n0"], t["width"]) for t in launch.tiles
+    ]
+    tile = f"tile of {width} rows at row {m0}, column {n0}"
+    for part in ("group 1", "3 of 180000", "row 290, column 310", tile):
+        assert part in bad.message
+
+
+def test_nan_is_infinitely_wrong():
+    session = Written(plan_of("m: 96, n: 96, k: 64"), NORMAL)
+    make_one_nan(session)
+    (verdict,) = session.verify()
+    assert verdict.worst == math.inf and math.isnan(verdict.first.got) and verdict.unwritten == 0
+
+
+def test_unwritten_elements_are_counted_in_a_group_of_any_size(sampled):
+    session = Written(plan_of("m: 700, n: 600, k: 64"), INT).write()
+    session.d()[10:20, 30:50] = 0xFFFF
+    (verdict,) = session.verify()
+    assert verdict.unwritten == 200
+    assert "200 of 420000 elements were never written" in verdict.message
+
+
+def test_changed_bytes_outside_are_counted(sampled):
+    session = Written(plan_of("m: 40, n: 48, k: 64, ldd: 56"), INT).write()
+    write_into_the_padding(session)
+    write_past_d(session)
+    (verdict,) = session.verify()
+    assert verdict.outside == 1 + 1 and verdict.bad == 0
+    assert "2 bytes outside D were changed" in verdict.message
+
+
+@pytest.mark.parametrize(
+    ("spec", "group", "method"),
+    [
+        (INT, "k: 64", "exact full"),
+        (INT, "k: 64, beta: 1", "exact full"),
+        (INT, "k: 64, alpha: 0.3", "bounded full"),
+        (NORMAL, "k: 64", "bounded full"),
+        (NORMAL, "k: 0, beta: 0.3", "exact full"),
+    ],
+)
+def test_the_method_says_how_and_how_much_was_compared(spec, group, method, monkeypatch):
+    session = Written(plan_of(f"m: 16, n: 16, {group}"), spec).write()
+    assert session.verify()[0].method == method
+    monkeypatch.setattr(product, "LARGE", -1 if "k: 0" not in group else 0)
+    expected = method if "k: 0" in group else method.replace("full", "rows+freivalds")
+    assert session.verify()[0].method == expected
+
+
+def test_results_larger_than_a_batch_are_read_in_strips(monkeypatch, sampled):
+    made = plan_of("m: 300, n: 264, k: 40, ldd: 272", "m: 0, n: 8, k: 8", "m: 300, n: 264, k: 40")
+    session = Written(made, INT)
+    session.write(group=0)
+    session.write(group=2)
+    monkeypatch.setattr(verify, "_BATCH_BYTES", 20_000)
+    reads = []
+    read = session.read
+    session.read = lambda begin, end: reads.append((begin, end)) or read(begin, end)
+    assert all(verdict.ok for verdict in session.verify())
+    assert max(end - begin for begin, end in reads) <= 21_000
+    # Every byte is read once, in order.
+    assert [begin for begin, _ in reads] == [made.layout.d_begin, *(end for _, end in reads[:-1])]
+    assert reads[-1][1] == made.layout.d_end
+    session.d(2)[299, 0] ^= 0x80
+    session.memory[int(made.layout.d[0]) - session.begin + 150 * 272 * 2 - 1] = 0
+    first, empty, last = session.verify()
+    assert first.outside == 1 and empty.ok and last.first.row == 299
+
+
+def test_progress_grows_to_1():
+    session = Written(plan_of(*["m: 16, n: 16, k: 16"] * 20), INT)
+    heard = []
+    session.verify(progress=heard.append)
+    assert heard == sorted(heard) and heard[-1] == 1 and len(heard) > 1
+
+
+def test_a_failing_read_is_not_swallowed():
+    session = Written(plan_of("m: 16, n: 16, k: 16"), INT)
+
+    def read(begin, end):
+        raise RuntimeError("gone")
+
+    session.read = read
+    with pytest.raises(RuntimeError, match="gone"):
+        session.verify()
+
+
+# What a dump leaves.
+
+
+@every_kind
+def test_a_dump_reproduces_its_group(tmp_path, spec):
+    made = plan_of(
+        "m: 8, n: 8, k: 8",
+        "m: 20, n: 40, k: 16, lda: 24, alpha: 0.3, beta: 1e-3, a: f16, c: f32",
+    )
+    with CpuDevice().open(made, spec) as session:
+        session.run()
+        dump.dump(made, session, 1, str(tmp_path / "new" / "folder"), spec)
+    folder = tmp_path / "new" / "folder"
+    original = Written(made, spec)
+    for which, name in enumerate("abc"):
+        assert np.array_equal(np.load(folder / f"{name}.npy"), original.operand(which, 1))
+    assert np.load(folder / "a_bits.npy").dtype == np.uint16
+
+    text = (folder / "problem.yaml").read_text()
+    assert f"--data {spec.kind} --seed {spec.seed}" in text
+    (again,) = plan.make(
+        reading.load([str(folder / "problem.yaml")], io.StringIO()), cubins.manifest().kernels
+    )
+    assert again.problem.groups[1] == made.problem.groups[1]
+    with CpuDevice().open(again, spec) as session:
+        session.run()
+        found = session.read(again.layout.d_begin, again.layout.d_end)
+        offset = int(again.layout.d[1]) - again.layout.d_begin
+        bits = data.matrix(found, offset, 20, 40, 40, dtypes.F16)
+        assert np.array_equal(bits, np.load(folder / "d_bits.npy"))
+
+
+def test_a_dump_leaves_out_a_c_that_is_not_read(tmp_path):
+    made = plan_of("m: 8, n: 8, k: 8")
+    with CpuDevice().open(made, INT) as session:
+        dump.dump(made, session, 0, str(tmp_path), INT)
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == {f"{x}{y}.npy" for x, y in pairs("abd", ("", "_bits"))} | {"problem.yaml"}
+
+
+def test_a_folder_that_cannot_be_written_is_told(tmp_path):
+    (tmp_path / "file").write_text("")
+    made = plan_of("m: 8, n: 8, k: 8")
+    with CpuDevice().open(made, INT) as session, pytest.raises(UsageError, match="cannot write"):
+        dump.dump(made, session, 0, str(tmp_path / "file" / "folder"), INT)
