@@ -15,7 +15,14 @@ from gemmctl.kernels import cubins
 from gemmctl.measuring.bench import Result, Rival, Settings
 from gemmctl.operands.data import DataSpec
 from gemmctl.planning.plan import Launching
-from gemmctl.showing import info_report, plan_report, report, run_report, verify_report
+from gemmctl.showing import (
+    against_report,
+    info_report,
+    plan_report,
+    report,
+    run_report,
+    verify_report,
+)
 from gemmctl.showing.formats import Report, render
 from gemmctl.showing.report import number
 from gemmctl.showing.table import View
@@ -200,13 +207,13 @@ def test_without_baselines_nothing_is_said_of_them() -> None:
     assert not [title for title in throughput().table.titles if title.startswith("vs")]
     assert not {"best", "verdict"} & set(throughput(verbose=True).table.titles)
     assert not {"against", "best", "best_ratio"} & set(throughput().records[0])
-    assert run_report.AGAINST_NOTE not in throughput().notes
+    assert against_report.NOTE not in throughput().notes
 
 
 def test_the_table_says_what_a_ratio_and_a_verdict_mean() -> None:
-    assert run_report.AGAINST_NOTE in beside()[1].notes
+    assert against_report.NOTE in beside()[1].notes
     for word in ("below 1 gemmctl is faster", "SAME is within 1%", "UNSURE"):
-        assert word in run_report.AGAINST_NOTE
+        assert word in against_report.NOTE
 
 
 def test_verdicts_are_counted_over_the_problems() -> None:
@@ -227,12 +234,12 @@ def test_a_time_that_may_hold_the_hosts_is_marked_and_the_mark_explained(
     found = [replace(results()[0], host_bound=share)]
     shown = run_report.report({}, found, GPU, Settings())
     assert rows(shown)[0]["time us (cold)"] == cell
-    assert (run_report.HOST_NOTE in shown.notes) == cell.endswith("*")
+    assert (report.HOST_NOTE in shown.notes) == cell.endswith("*")
 
 
 def test_a_baseline_that_is_marked_is_explained_too() -> None:
-    assert run_report.HOST_NOTE in beside()[1].notes
-    assert run_report.HOST_NOTE not in throughput().notes
+    assert report.HOST_NOTE in beside()[1].notes
+    assert report.HOST_NOTE not in throughput().notes
 
 
 def test_json_has_the_samples_of_every_baseline_or_the_reason_why_not() -> None:
@@ -272,7 +279,7 @@ def test_json_has_the_samples_of_every_baseline_or_the_reason_why_not() -> None:
 
 
 def test_why_a_baseline_was_not_timed_or_is_no_graph_is_said_once_for_all_problems() -> None:
-    assert run_report.exceptions(beside()[0]) == [
+    assert against_report.exceptions(beside()[0]) == [
         "cublas is timed as calls on one: it cannot be captured",
         "cublas-loop is timed as a graph on one: as calls, row 2",
         "torch is n/a on one, two: torch is not installed",
@@ -283,7 +290,7 @@ def test_why_a_baseline_was_not_timed_or_is_no_graph_is_said_once_for_all_proble
 
 def test_many_problems_without_a_baseline_are_counted() -> None:
     many = [replace(results()[0], rivals=(MISSING,))] * 9
-    assert run_report.exceptions(many) == ["torch is n/a on 9 problems: torch is not installed"]
+    assert against_report.exceptions(many) == ["torch is n/a on 9 problems: torch is not installed"]
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,11 @@ if TYPE_CHECKING:
     from gemmctl.planning.plan import Plan
 
 FORMAT = 2  # of every JSON document; a new number whenever a reader of the old one would err
+HOST_BOUND = 0.1  # share of samples; fewer move a median by a seventh of a standard deviation
+HOST_NOTE = (
+    "*: the GPU had begun before the host had queued all of it, in a tenth of the samples or "
+    "more: that time may hold the host's"
+)
 MAX_NAMES = 5  # problems that a note names one by one
 TUNED_NOTE = "tuned: cut as gemmctl tune found fastest on this device; --no-tune-cache ignores that"
 
@@ -48,6 +53,11 @@ def number(value: float | None, scale: float = 1.0, digits: int = 4) -> str:
     if not scaled or not math.isfinite(scaled):
         return str(scaled if scaled else 0)
     return f"{scaled:.{max(0, digits - 1 - math.floor(math.log10(abs(scaled))))}f}"
+
+
+def time_cell(median_s: float | None, host_bound: float) -> str:
+    """A median in us, marked if it may hold the host's time."""
+    return number(median_s, 1e-6) + ("*" if host_bound >= HOST_BOUND else "")
 
 
 def word(text: str) -> str:

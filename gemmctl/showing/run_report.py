@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from gemmctl.measuring.ratio import MIN_SAMPLES
-from gemmctl.showing import plan_report
+from gemmctl.showing import against_report, plan_report
 from gemmctl.showing.report import (
+    HOST_BOUND,
+    HOST_NOTE,
     Record,
     Report,
     bound_note,
     head_of,
-    interval_cell,
     kernel_cell,
-    names,
     number,
     percent,
-    ratio_cell,
+    time_cell,
     tuned_note,
 )
 from gemmctl.showing.table import DEFAULT, Column, View
@@ -28,23 +27,11 @@ from gemmctl.showing.table import DEFAULT, Column, View
 if TYPE_CHECKING:
     from gemmctl.device.base import Facts, Telemetry
     from gemmctl.kernels.cubins import Manifest
-    from gemmctl.measuring.bench import Result, Rival, Settings
-    from gemmctl.measuring.ratio import Ratio
+    from gemmctl.measuring.bench import Result, Settings
     from gemmctl.planning.plan import Plan
 
 
 NOISY = 0.05  # relative spread that makes a median doubtful
-HOST_BOUND = 0.1  # share of samples; fewer move a median by a seventh of a standard deviation
-AGAINST_NOTE = (
-    "vs is gemmctl's time over the baseline's: below 1 gemmctl is faster; the verdict is on the "
-    "fastest baseline, with 95% confidence: SAME is within 1%, UNSURE what the samples cannot "
-    "tell; baselines take turns with gemmctl on the same operands, sum in float32 too, and their "
-    "results agree with its own"
-)
-HOST_NOTE = (
-    "*: the GPU had begun before the host had queued all of it, in a tenth of the samples or "
-    "more: that time may hold the host's"
-)
 
 
 def head(facts: Facts, settings: Settings, cubins: Manifest) -> Record:
@@ -77,7 +64,7 @@ def record(result: Result) -> Record:
         "replay_s": result.setup.replay_s,
         "telemetry": [asdict(reading) for reading in result.telemetry],
         "samples_s": list(result.samples),
-        **_against_record(result),
+        **against_report.record(result),
     }
 
 
@@ -99,7 +86,7 @@ def columns(facts: Facts, settings: Settings, rivals: Sequence[str]) -> tuple[Co
     return (
         *map(about_plan, plan_report.about()),
         Column("kernel", lambda r: kernel_cell(r.plan, facts), left=True, rank=3),
-        Column(f"time us ({settings.cache})", _time_us),
+        Column(f"time us ({settings.cache})", lambda r: time_cell(r.median_s, r.host_bound)),
         Column("TFLOP/s", lambda r: number(r.flop_per_s, 1e12)),
         Column("GB/s", lambda r: number(r.bytes_per_s, 1e9), rank=2),
         Column("% of bound", lambda r: percent(r.bound_fraction)),
@@ -116,7 +103,7 @@ def columns(facts: Facts, settings: Settings, rivals: Sequence[str]) -> tuple[Co
         Column("SM MHz", telemetry(lambda t: t.sm_hz, 1e6), verbose=True, rank=13),
         Column("power W", telemetry(lambda t: t.power_w, 1), verbose=True, rank=14),
         Column("throttle", _throttle, left=True, verbose=True, rank=12),
-        *_against_columns(rivals),
+        *against_report.columns(rivals),
     )
 
 
@@ -144,8 +131,7 @@ def report(
             + ("; replay us is host time per run" if _replays(facts, settings) else ""),
             *bound_note(facts.roofline),
             *tuned_note(result.plan for result in results),
-            *([AGAINST_NOTE] if rivals else []),
-            *_tally(results),
+            *against_report.notes(results),
             *([HOST_NOTE] if any(map(_host_bound, results)) else []),
         ],
     )
@@ -165,99 +151,15 @@ def _replays(facts: Facts, settings: Settings) -> bool:
     return facts.kind == "cuda" and settings.launch != "grouped"
 
 
-def _against_record(result: Result) -> Record:
-    """The baselines by name; nothing if none was asked for."""
-    if not result.rivals:
-        return {}
-    return {
-        "best": result.best.name if result.best else None,
-        **{f"best_{key}": value for key, value in _ratio_record(result.best_ratio).items()},
-        "against": {
-            rival.name: {
-                "verdict": rival.verdict,
-                "reason": rival.reason or None,
-                "form": rival.form,
-                "median_s": rival.median_s,
-                "host_bound": rival.host_bound,
-                **_ratio_record(result.ratios[rival.name]),
-                "samples_s": list(rival.samples),
-            }
-            for rival in result.rivals
-        },
-    }
-
-
-def _ratio_record(ratio: Ratio | None) -> Record:
-    return {
-        "ratio": ratio.value if ratio else None,
-        "ratio_interval": list(ratio.interval) if ratio and ratio.interval else None,
-        "ratio_verdict": ratio.verdict if ratio else None,
-    }
-
-
-def _against_columns(rivals: Sequence[str]) -> Iterator[Column[Result]]:
-    """Two columns for each baseline, and how gemmctl does beside the fastest."""
-    for i, name in enumerate(rivals):
-
-        def time_us(result: Result, i: int = i) -> str:
-            timed = result.rivals[i]
-            return timed.verdict if timed.median_s is None else _time_us(timed)
-
-        def ratio(result: Result, name: str = name) -> str:
-            found = result.ratios[name]
-            return ratio_cell(found.value if found else None)
-
-        yield Column(f"{name} us", time_us, rank=4)
-        yield Column(f"vs {name}", ratio, rank=1)
-    if rivals:
-        yield Column("best", lambda r: r.best.name if r.best else "-", left=True, rank=2)
-        yield Column("vs best", lambda r: ratio_cell(r.best_ratio.value if r.best_ratio else None))
-        yield Column("95% interval", _interval, verbose=True, rank=9)
-        yield Column("verdict", lambda r: r.best_ratio.verdict if r.best_ratio else "-", left=True)
-
-
 def advice(results: Sequence[Result], settings: Settings) -> list[str]:
     """What to know of some problems, and what to do about it, a line for each."""
-    return [*exceptions(results), *_once(results, settings), *_noisy(results)]
-
-
-def _tally(results: Iterable[Result]) -> list[str]:
-    """How often each verdict was given, if there are any."""
-    counts = Counter(result.best_ratio.verdict for result in results if result.best_ratio)
-    told = ", ".join(f"{verdict} on {count}" for verdict, count in sorted(counts.items()))
-    return [f"beside the fastest baseline of each problem, gemmctl is {told}"] if told else []
-
-
-def _interval(result: Result) -> str:
-    """Where the ratio to the best baseline lies."""
-    return interval_cell(result.best_ratio.interval if result.best_ratio else None)
-
-
-def _time_us(timed: Result | Rival) -> str:
-    """A median, marked if it may hold the host's time."""
-    return number(timed.median_s, 1e-6) + ("*" if timed.host_bound >= HOST_BOUND else "")
+    return [*against_report.exceptions(results), *_once(results, settings), *_noisy(results)]
 
 
 def _host_bound(result: Result) -> bool:
     """Whether a median of this problem is marked."""
     shares = result.host_bound, *(rival.host_bound for rival in result.rivals)
     return max(shares) >= HOST_BOUND
-
-
-def exceptions(results: Iterable[Result]) -> list[str]:
-    """Why baselines were not timed, or only in one way; a line for each reason."""
-    problems: dict[tuple[str, str, str], list[str]] = {}
-    for result in results:
-        for rival in result.rivals:
-            if rival.reason:
-                timed = f"timed as {'a graph' if rival.form == 'graph' else 'calls'}"
-                told = timed if rival.verdict == "ok" else rival.verdict
-                key = rival.name, told, rival.reason
-                problems.setdefault(key, []).append(result.plan.problem.name)
-    return [
-        f"{name} is {told} on {names(found)}: {reason}"
-        for (name, told, reason), found in problems.items()
-    ]
 
 
 def _once(results: Iterable[Result], settings: Settings) -> list[str]:
