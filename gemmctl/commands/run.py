@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -24,7 +23,7 @@ from gemmctl.commands.options import (
 )
 from gemmctl.commands.ready import ready
 from gemmctl.commands.sources import Alpha, Beta, Count, Dtype, Files, Mnk, sources
-from gemmctl.errors import ClosedPipe, UsageError
+from gemmctl.errors import UsageError
 
 if TYPE_CHECKING:
     from gemmctl.showing.report import Report
@@ -139,31 +138,24 @@ def run(
         whole = whole_head(head, len(results), len(plans))
         return run_report.report(whole, results, on.facts, settings, rivals, out.view)
 
-    try:
-        with out.bar(len(plans)) as bar:
-            for plan in plans:
-                tick = bar.part(plan.problem.name)
-                result = done.get(plan.problem.name)
-                if result is None:
-                    with on.open(plan, settings.data) as session:
-                        entries = baselines.enter(
-                            rivals, session, plan, settings.data, cold=cache == "cold"
-                        )
-                        result = bench.measure(session, on, plan, settings, tick, entries)
-                results.append(result)
-                record = run_report.record(result)
-                if plan.problem.name not in done:
-                    saving.add(record)
-                out.stream(head, record)
-    except ClosedPipe:
-        raise
-    except BaseException:
-        if results:
-            with contextlib.suppress(ClosedPipe):
-                out.show(report())
-        out.note(f"{len(results)} of {len(plans)} problems measured{saving.left()}")
-        raise
-    out.show(report())
+    def so_far() -> str:
+        return f"{len(results)} of {len(plans)} problems measured{saving.left()}"
+
+    with out.shown(results, report, so_far), out.bar(len(plans)) as bar:
+        for plan in plans:
+            tick = bar.part(plan.problem.name)
+            result = done.get(plan.problem.name)
+            if result is None:
+                with on.open(plan, settings.data) as session:
+                    entries = baselines.enter(
+                        rivals, session, plan, settings.data, cold=cache == "cold"
+                    )
+                    result = bench.measure(session, on, plan, settings, tick, entries)
+            results.append(result)
+            record = run_report.record(result)
+            if plan.problem.name not in done:
+                saving.add(record)
+            out.stream(head, record)
     for advice in run_report.advice(results, settings):
         out.note(advice)
 

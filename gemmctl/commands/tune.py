@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,6 +18,9 @@ from gemmctl.commands.options import (
 )
 from gemmctl.commands.ready import ready
 from gemmctl.commands.sources import Alpha, Beta, Count, Dtype, Files, Mnk, sources
+
+if TYPE_CHECKING:
+    from gemmctl.showing.report import Report
 
 
 def tune(
@@ -59,19 +62,22 @@ def tune(
     cache, kept = TuneCache(on.facts, manifest, out.note), False
     head = tune_report.head(on.facts, settings, manifest)
     rankings: list[tuning.Ranking] = []
-    try:
-        with out.bar(len(plans)) as bar:
-            for plan in plans:
-                tick = bar.part(plan.problem.name)
-                rankings.append(tuning.measure(plan, on, manifest.kernels, settings, tick))
-                best = rankings[-1].best
-                if on.facts.kind == "cuda":
-                    kept |= cache.keep(best.plan, best.median_s)
-                for record in tune_report.records(rankings[-1]):
-                    out.stream(head, record)
-    finally:
-        if rankings:
-            out.show(tune_report.report(head, rankings, on.facts, out.view))
+
+    def report() -> Report:
+        return tune_report.report(head, rankings, on.facts, out.view)
+
+    def so_far() -> str:
+        return f"{len(rankings)} of {len(plans)} problems tuned"
+
+    with out.shown(rankings, report, so_far), out.bar(len(plans)) as bar:
+        for plan in plans:
+            tick = bar.part(plan.problem.name)
+            rankings.append(tuning.measure(plan, on, manifest.kernels, settings, tick))
+            best = rankings[-1].best
+            if on.facts.kind == "cuda":
+                kept |= cache.keep(best.plan, best.median_s)
+            for record in tune_report.records(rankings[-1]):
+                out.stream(head, record)
     for advice in tune_report.untried(rankings):
         out.note(advice)
     if kept:

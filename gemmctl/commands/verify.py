@@ -27,6 +27,7 @@ from gemmctl.errors import UsageError
 if TYPE_CHECKING:
     from gemmctl.device.base import Session
     from gemmctl.planning.plan import Plan
+    from gemmctl.showing.report import Report
     from gemmctl.showing.verify_report import Checked
 
 
@@ -89,26 +90,30 @@ def verify(
     head = verify_report.head(on.facts, cubins.manifest())
     checks: list[verify_report.Checked] = []
     notes: list[str] = []
-    try:
-        with out.bar(len(plans) * len(kinds)) as bar:
-            for plan in plans:
-                for spec in (DataSpec(kind, seed) for kind in kinds):
-                    tick = bar.part(f"{plan.problem.name} ({spec.kind})")
-                    with on.open(plan, spec) as session:
-                        session.run()
-                        verdicts = judging.verify(
-                            plan, session, spec, device=on.facts.kind, progress=tick
-                        )
-                        checks.append(verify_report.Checked(plan, spec, verdicts))
-                        if checks[-1].bad and dump is not None:
-                            folder = os.path.join(dump, checks[-1].folder)
-                            notes.append(_dumped(folder, plan, session, checks[-1]))
-                    out.stream(head, verify_report.record(checks[-1]))
-    finally:
-        if checks:
-            out.show(verify_report.report(head, checks, on.facts, out.view))
-        for note in notes:
-            out.note(note)
+    total = len(plans) * len(kinds)
+
+    def report() -> Report:
+        return verify_report.report(head, checks, on.facts, out.view)
+
+    def so_far() -> str:
+        return f"{len(checks)} of {total} checks done"
+
+    with out.shown(checks, report, so_far), out.bar(total) as bar:
+        for plan in plans:
+            for spec in (DataSpec(kind, seed) for kind in kinds):
+                tick = bar.part(f"{plan.problem.name} ({spec.kind})")
+                with on.open(plan, spec) as session:
+                    session.run()
+                    verdicts = judging.verify(
+                        plan, session, spec, device=on.facts.kind, progress=tick
+                    )
+                    checks.append(verify_report.Checked(plan, spec, verdicts))
+                    if checks[-1].bad and dump is not None:
+                        folder = os.path.join(dump, checks[-1].folder)
+                        notes.append(_dumped(folder, plan, session, checks[-1]))
+                out.stream(head, verify_report.record(checks[-1]))
+    for note in notes:
+        out.note(note)
     if any(checked.bad for checked in checks):
         raise typer.Exit(1)
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import sys
+from collections.abc import Callable, Iterator, Sized
 from dataclasses import dataclass
 from typing import Literal, TextIO
 
-from gemmctl.errors import UsageError
+from gemmctl.errors import ClosedPipe, UsageError
 from gemmctl.showing.formats import Format, line, render
 from gemmctl.showing.progress import Bar
 from gemmctl.showing.report import Record, Report
@@ -63,6 +65,27 @@ class Output:
         if self._format == "plain":
             for text in report.notes:
                 self.note(text)
+
+    @contextlib.contextmanager
+    def shown(
+        self, found: Sized, report: Callable[[], Report], so_far: Callable[[], str]
+    ) -> Iterator[None]:
+        """Show a report at the end of a block, in which something is ``found``.
+
+        If something else ends the block, what was found until then is shown, and a note says how
+        much that is.
+        """
+        try:
+            yield
+        except ClosedPipe:
+            raise
+        except BaseException:
+            if found:
+                with contextlib.suppress(ClosedPipe):
+                    self.show(report())
+            self.note(so_far())
+            raise
+        self.show(report())
 
     def _write(self, text: str) -> None:
         if not self.quiet:

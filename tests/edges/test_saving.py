@@ -200,6 +200,30 @@ main()
     assert "2 of 3 problems measured" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("command", "said"), [("verify", "1 of 6 checks done"), ("tune", "0 of 3 problems tuned")]
+)
+def test_what_other_commands_had_done_before_an_interrupt_is_said(
+    command: str, said: str, gemmctl: Command, three: Path
+) -> None:
+    interrupts = """
+import os, signal
+from gemmctl.__main__ import main
+from gemmctl.device.cpu import CpuDevice
+right, opened = CpuDevice.open, []
+def open_(self, *args):
+    opened.append(args)
+    if len(opened) == 2:
+        os.kill(os.getpid(), signal.SIGTERM)
+    return right(self, *args)
+CpuDevice.open = open_
+main()
+"""
+    done = gemmctl(command, three, python=("-c", interrupts))
+    assert done.returncode == 143
+    assert done.stderr.splitlines()[-1] == f"gemmctl: {said}"
+
+
 def test_a_run_can_be_resumed(gemmctl: Command, three: Path) -> None:
     gemmctl("run", three, *QUICK, "-q", "-o", "x.json", "--only", "two")
     before = read(three.parent / "x.json")["problems"]
