@@ -10,29 +10,21 @@ from pathlib import Path
 
 from support import Command, on_terminal
 
-# Every D has one wrong element. A folder given with it is made read-only before verify dumps.
+# Every problem has one wrong element.
 WRONG = """
-from gemmctl.__main__ import main
 from gemmctl.device.cpu import CpuSession
+from gemmctl.__main__ import main
 right = CpuSession.run
 def run(self):
     right(self)
     self._arena[self._plan.layout.d[0] + 1] ^= 0x40
 CpuSession.run = run
-main()
 """
-NO_ROOM_TO_DUMP = """
+FULL = """
 import numpy
-from gemmctl.__main__ import main
-from gemmctl.device.cpu import CpuSession
-right = CpuSession.run
-def run(self):
-    right(self)
-    self._arena[self._plan.layout.d[0] + 1] ^= 0x40
 def save(*args):
     raise OSError(28, "No space left on device")
-CpuSession.run, numpy.save = run, save
-main()
+numpy.save = save
 """
 # A run takes two seconds of the host's time; the numbers are those of a clock that only runs move.
 SLOW = """
@@ -64,7 +56,7 @@ def test_edge_16_a_folder_that_cannot_be_dumped_to_is_told_before_anything_runs(
 def test_edge_16_a_dump_that_fails_does_not_hide_the_verdict(
     gemmctl: Command, two_problems: Path
 ) -> None:
-    done = gemmctl("verify", two_problems, "--dump", "dump", python=("-c", NO_ROOM_TO_DUMP))
+    done = gemmctl("verify", two_problems, "--dump", "dump", python=("-c", WRONG + FULL + "main()"))
     assert done.returncode == 1
     assert "one (int): group 0" in done.stdout
     assert "cannot write to dump/one-group0-int: No space left on device" in done.stderr
@@ -73,7 +65,9 @@ def test_edge_16_a_dump_that_fails_does_not_hide_the_verdict(
 def test_edge_31_the_lists_that_are_dumped_can_be_read_together(
     gemmctl: Command, two_problems: Path, tmp_path: Path
 ) -> None:
-    gemmctl("verify", two_problems, "--dump", "dump", "--only", "one", python=("-c", WRONG))
+    gemmctl(
+        "verify", two_problems, "--dump", "dump", "--only", "one", python=("-c", WRONG + "main()")
+    )
     lists = sorted((tmp_path / "dump").glob("*/problem.yaml"))
     assert len(lists) == 2
     assert gemmctl("verify", *lists).returncode == 0
