@@ -1,23 +1,34 @@
-"""The gemmctl command: run it, and turn every failure into its exit code."""
+"""The gemmctl command: run it, and turn every failure and every signal into its exit code."""
 
 from __future__ import annotations
 
 import os
 import signal
 import sys
-import traceback
+from types import FrameType
 
-from gemmctl.cli import app
-from gemmctl.errors import DeviceHung, GemmctlError
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # signals that mean: end, but tidily
 
 
 def main() -> None:
     """Run the command line; never returns."""
-    if hasattr(signal, "SIGPIPE"):
-        # End like cat and grep when the reader of stdout has gone: silently, exit code 141.
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    for number in ENDING:
+        if signal.getsignal(number) != signal.SIG_IGN:  # as nohup and a shell's & leave them
+            signal.signal(number, _end)
+    # Imported from here on, so that what interrupts an import ends as quietly.
+    from gemmctl.errors import ClosedPipe, DeviceHung, GemmctlError
+    from gemmctl.showing import streams
+
+    streams.prepare()
+    if len(sys.argv) > 2 and sys.argv[1] in ("--install-completion", "--show-completion"):
+        # A shell is named: typer then takes that name instead of looking which one this is.
+        os.environ["_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION"] = "1"
     try:
+        from gemmctl.cli import app
+
         app(prog_name="gemmctl")
+    except ClosedPipe as error:
+        sys.exit(error.exit_code)
     except GemmctlError as error:
         print(error.told(), file=sys.stderr)
         if isinstance(error, DeviceHung):
@@ -25,13 +36,32 @@ def main() -> None:
             sys.stderr.flush()
             os._exit(error.exit_code)
         sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        sys.exit(130)
+    except MemoryError as error:
+        needed = f": {error}" if str(error) else ""
+        print(f"gemmctl: out of memory{needed}; run fewer or smaller groups at a time",
+              file=sys.stderr)  # fmt: skip
+        sys.exit(4)
     except Exception:
+        import traceback
+
         traceback.print_exc()
         print("gemmctl: this is a bug in gemmctl; please report it with the lines above",
               file=sys.stderr)  # fmt: skip
         sys.exit(70)
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    """Leave from wherever the program is, by way of every clean-up; a second signal skips them."""
+    for other in ENDING:
+        if signal.getsignal(other) == _end:
+            signal.signal(other, _end_at_once)
+    sys.exit(128 + number)
+
+
+def _end_at_once(number: int, frame: FrameType | None) -> None:
+    if sys.stderr.isatty():
+        os.write(2, b"\r\x1b[K\x1b[?25h")  # in place of a progress bar: an empty line, the cursor
+    os._exit(128 + number)
 
 
 if __name__ == "__main__":

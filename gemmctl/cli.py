@@ -11,18 +11,28 @@ from typing import Annotated
 import typer
 
 from gemmctl.commands import compare, info, plan, run, schema, tune, verify
+from gemmctl.commands.sources import ABOUT_FILES
 
-EXIT_CODES = """\
+EPILOG = """\
+\b
+Examples:
+  gemmctl run --mnk 2048x14336x4096 --count 8
+  gemmctl run mine.yaml -o today.json
+  gemmctl compare yesterday.json today.json --fail-over 3%
+  gemmctl verify @ragged @edge
+
 \b
 Exit codes:
   0    done, and right
   1    ran, and the answer is no: verify found a mismatch, compare is over its limit
-  2    bad usage, a bad problem list, or a file that cannot be used; nothing was run
+  2    bad usage, a bad problem list, or a file or stream that cannot be used
   3    the device asked for is not usable: driver, chip or cubin
   4    the device failed while it ran: launch error, out of memory, time limit
   70   a bug in gemmctl
+  129  hung up (SIGHUP)
   130  interrupted (Ctrl-C)
   141  the reader of the output closed the pipe
+  143  terminated (SIGTERM)
 """
 
 app = typer.Typer(
@@ -32,16 +42,13 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-for command in (
-    run.run,
-    verify.verify,
-    plan.plan,
-    tune.tune,
-    compare.compare,
-    info.info,
-    schema.schema,
-):
-    app.command()(command)
+app.command(epilog=ABOUT_FILES)(run.run)
+app.command(epilog=ABOUT_FILES)(verify.verify)
+app.command(epilog=ABOUT_FILES)(plan.plan)
+app.command(epilog=ABOUT_FILES)(tune.tune)
+app.command()(compare.compare)
+app.command()(info.info)
+app.command()(schema.schema)
 
 
 def _print_version(wanted: bool) -> None:
@@ -52,7 +59,7 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback(epilog=EXIT_CODES)
+@app.callback(epilog=EPILOG)
 def gemmctl(
     version: Annotated[
         bool,

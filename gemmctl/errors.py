@@ -39,7 +39,7 @@ class GemmctlError(Exception):
 
 
 class UsageError(GemmctlError):
-    """The command line, an input file or an output path cannot be used."""
+    """The command line, or a file or stream, cannot be used."""
 
     exit_code = 2
 
@@ -64,6 +64,12 @@ class ListError(UsageError):
     def told(self) -> str:
         """The text: every line begins with a place, or says whose it is."""
         return str(self)
+
+
+class ClosedPipe(GemmctlError):
+    """Who reads the results has gone; there is nothing to say, and nobody to say it to."""
+
+    exit_code = 141
 
 
 class DeviceUnusable(GemmctlError):

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import io
 import os
+import pty
+import struct
 import subprocess
-from collections.abc import Callable
+import sys
+import termios
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import gemmctl
 from gemmctl.kernels import cubins
@@ -65,7 +72,56 @@ class Clock:
 
 def environment(**changes: str) -> dict[str, str]:
     """This process's environment, made the same on every machine; the device is the CPU."""
-    unset = ("NO_COLOR", "TERM", "GITHUB_ACTIONS", "GEMMCTL_CUBINS")
+    unset = ("NO_COLOR", "TERM", "COLUMNS", "GITHUB_ACTIONS", "GEMMCTL_CUBINS")
     kept = {name: value for name, value in os.environ.items() if name not in unset}
     found = str(Path(gemmctl.__file__).parent.parent)  # the same package, installed or not
     return {**kept, "PYTHONPATH": found, "GEMMCTL_DEVICE": "cpu", **changes}
+
+
+@contextlib.contextmanager
+def started(*args: str | Path, **streams: Any) -> Iterator[subprocess.Popen[str]]:
+    """The real command, still running; its output streams are pipes unless others are given."""
+    with subprocess.Popen(
+        [sys.executable, *streams.get("python", ("-m", "gemmctl")), *map(str, args)],
+        stdin=subprocess.DEVNULL,
+        stdout=streams.get("stdout", subprocess.PIPE),
+        stderr=streams.get("stderr", subprocess.PIPE),
+        text=True,
+        cwd=streams.get("cwd"),
+        env=environment(**streams.get("env", {})),
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@contextlib.contextmanager
+def terminal(columns: int) -> Iterator[tuple[int, int]]:
+    """A terminal of that width: our end of it, and the one for a command, which gets closed."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    try:
+        yield ours, theirs
+    finally:
+        os.close(ours)
+
+
+def seen(terminal: int, until: str = "\0") -> str:
+    """What a terminal shows until it shows that, or until the command ends."""
+    text = b""
+    with contextlib.suppress(OSError):  # how the end of a terminal reads
+        while until.encode() not in text and (part := os.read(terminal, 1 << 16)):
+            text += part
+    return text.decode(errors="replace")
+
+
+def on_terminal(stream: str, *args: str | Path, columns: int = 200, **env: str) -> str:
+    """What the command writes to a stream that is a terminal."""
+    with terminal(columns) as (ours, theirs):
+        streams = {stream: theirs, "env": {"TERM": "xterm", **env}}
+        with started(*args, **streams) as process:
+            os.close(theirs)
+            shown = seen(ours)
+            process.wait()
+    return shown

@@ -85,8 +85,10 @@ def test_the_command_has_baselines_ready_for_the_cache_state_that_it_times(
 ) -> None:
     patched = (
         "import sys; from gemmctl.measuring import baselines; from gemmctl.__main__ import main; "
+        "from gemmctl.measuring.bench import Entry, Rival; "
         "baselines.check_device = lambda *_: None; "
-        "baselines.enter = lambda *_, cold: print(f'{cold=}', file=sys.stderr) or []; main()"
+        "baselines.enter = lambda names, *_, cold: print(f'{cold=}', file=sys.stderr) or "
+        "[Entry(Rival(name, 'n/a')) for name in names]; main()"
     )
     options = ("--against", "all", "--cache", cache, "--max-time", "0")
     done = gemmctl("run", two_problems, *options, python=("-c", patched))

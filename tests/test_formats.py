@@ -7,14 +7,13 @@ import math
 from dataclasses import replace
 
 from gemmctl.showing.formats import Report, render
+from gemmctl.showing.table import Table
 
 REPORT = Report(
     head={"format": 1, "device": {"name": "a gpu"}, "tags": ["x"]},
     items="things",
     records=[{"name": "a|b", "time_s": 1 / 3}, {"name": "007", "time_s": None}],
-    titles=["name", "us"],
-    rows=[["a|b", "3.0"], ["007", "1e5"]],
-    left=[True, False],
+    table=Table(["name", "us"], [["a|b", "3.0"], ["007", "1e5"]], [True, False], [0, 0]),
     details=["a detail"],
     notes=["a note"],
 )
@@ -44,11 +43,13 @@ def test_markdown_escapes_pipes() -> None:
 
 
 def test_a_table_without_rows_is_its_header() -> None:
-    assert render(replace(REPORT, rows=[], details=[]), "plain").split() == ["name", "us"]
+    assert render(
+        replace(REPORT, table=replace(REPORT.table, rows=[]), details=[]), "plain"
+    ).split() == ["name", "us"]
 
 
 def test_colour_marks_verdicts_and_leaves_the_rest_alone() -> None:
-    verdicts = replace(REPORT, rows=[["ok", "BAD"], ["1", "2"]])
+    verdicts = replace(REPORT, table=replace(REPORT.table, rows=[["ok", "BAD"], ["1", "2"]]))
     colored = render(verdicts, "plain", color=True)
     assert "\x1b[32mok\x1b[0m" in colored
     assert "\x1b[1;31mBAD\x1b[0m" in colored
@@ -69,7 +70,7 @@ def test_a_line_of_jsonl_stands_on_its_own() -> None:
 
 def test_csv_holds_every_scalar_unrounded_and_dots_the_nested() -> None:
     first, second = csv.DictReader(io.StringIO(render(REPORT, "csv")))
-    assert list(first) == ["format", "device.name", "name", "time_s"]
+    assert list(first) == ["name", "time_s", "format", "device.name"]
     assert float(first["time_s"]) == 1 / 3
     assert second["time_s"] == ""
 

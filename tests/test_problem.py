@@ -504,7 +504,7 @@ def test_progress_grows_up_to_the_whole_over_all_files(tmp_path: Path) -> None:
             listed(*["{m: 1, n: 1, k: 1}"] * 3000).replace("name: p", f"name: {path.name}")
         )
     heard: list[float] = []
-    reading.read(list(map(str, paths)), io.StringIO(), heard.append)
+    reading.read(list(map(str, paths)), io.StringIO(), progress=heard.append)
     assert heard == sorted(heard)
     assert len(heard) > 4 and 0.5 in heard and heard[-1] == 1
 

@@ -15,9 +15,17 @@ from gemmctl.kernels import cubins
 from gemmctl.measuring.bench import Result, Rival, Settings
 from gemmctl.operands.data import DataSpec
 from gemmctl.planning.plan import Launching
-from gemmctl.showing import info_report, plan_report, run_report, saved, verify_report
+from gemmctl.showing import (
+    against_report,
+    info_report,
+    plan_report,
+    report,
+    run_report,
+    verify_report,
+)
 from gemmctl.showing.formats import Report, render
 from gemmctl.showing.report import number
+from gemmctl.showing.table import View
 from support import TWO_PROBLEMS, make_plans
 
 CPU = Facts("cpu", "a cpu", 1 << 30)
@@ -54,7 +62,12 @@ def throughput(
     settings = Settings(launch=launch)
     head = run_report.head(facts, settings, cubins.manifest())
     shown = [replace(r, setup=replace(r.setup, replay_s=replay_s)) for r in results(facts)]
-    return run_report.report(head, shown, facts, settings, verbose=verbose)
+    return run_report.report(head, shown, facts, settings, view=View(verbose))
+
+
+def rows(found: Report) -> list[dict[str, str]]:
+    """A table's cells by their titles."""
+    return [dict(zip(found.table.titles, row, strict=True)) for row in found.table.rows]
 
 
 def cells(text: str) -> list[list[str]]:
@@ -75,14 +88,14 @@ def test_the_throughput_table_has_the_columns_of_the_contract() -> None:
 
 def test_a_graph_shows_what_a_replay_takes_the_host() -> None:
     shown = throughput(launch="graph", replay_s=4.2e-6)
-    assert dict(zip(shown.titles, shown.rows[0], strict=True))["replay us"] == "4.200"
+    assert rows(shown)[0]["replay us"] == "4.200"
     assert shown.records[0]["replay_s"] == 4.2e-6
     assert "the GPU's is part of the time measured, too; replay us is host time" in shown.notes[0]
 
 
 def test_verbose_adds_padding_waves_clocks_power_and_throttling() -> None:
-    titles = throughput(verbose=True).titles
-    assert {"tile eff. %", "waves", "SM MHz", "power W", "throttle"} <= set(titles)
+    titles = throughput(verbose=True).table.titles
+    assert {"padding %", "waves", "SM MHz", "power W", "throttle"} <= set(titles)
 
 
 def test_plain_is_a_header_and_one_line_per_problem() -> None:
@@ -101,7 +114,7 @@ def test_every_cell_of_a_plain_table_is_one_word() -> None:
 
 def test_what_the_cpu_ran_is_labelled_and_has_no_bound() -> None:
     found = throughput(CPU)
-    row = dict(zip(found.titles, found.rows[0], strict=True))
+    row = rows(found)[0]
     assert row["kernel"].startswith("cpu:")
     assert row["% of bound"] == "-"
     assert "bound" not in " ".join(found.notes)
@@ -121,7 +134,7 @@ def test_the_output_says_how_a_sample_was_taken() -> None:
 
 def test_json_holds_device_settings_hash_and_all_samples_in_base_units() -> None:
     found = json.loads(render(throughput(), "json"))
-    assert found["format"] == saved.FORMAT
+    assert found["format"] == report.FORMAT
     assert found["device"]["driver"] == "580.1"
     assert found["cubin_sha256"] == cubins.manifest().sha256
     assert found["settings"]["cache"] == "cold"
@@ -171,17 +184,14 @@ def beside(*, verbose: bool = False, host_bound: float = 0.0) -> tuple[list[Resu
         for one, rivals in zip(results(), RIVALS, strict=True)
     ]
     head = run_report.head(GPU, Settings(), cubins.manifest())
-    return found, run_report.report(head, found, GPU, Settings(), verbose=verbose)
-
-
-def rows(found: Report) -> list[dict[str, str]]:
-    return [dict(zip(found.titles, row, strict=True)) for row in found.rows]
+    names = [rival.name for rival in RIVALS[0]]
+    return found, run_report.report(head, found, GPU, Settings(), names, View(verbose))
 
 
 def test_every_baseline_has_its_time_and_the_ratio_and_the_best_is_judged_last() -> None:
     _, found = beside()
     one, two = rows(found)
-    assert found.titles[-9:] == [
+    assert found.table.titles[-9:] == [
         "cublas us", "vs cublas", "cublas-loop us", "vs cublas-loop", "torch us", "vs torch",
         "best", "vs best", "verdict",
     ]  # fmt: skip
@@ -201,16 +211,16 @@ def test_verbose_shows_how_far_the_ratio_to_the_best_is_known() -> None:
 
 
 def test_without_baselines_nothing_is_said_of_them() -> None:
-    assert not [title for title in throughput().titles if title.startswith("vs")]
-    assert not {"best", "verdict"} & set(throughput(verbose=True).titles)
+    assert not [title for title in throughput().table.titles if title.startswith("vs")]
+    assert not {"best", "verdict"} & set(throughput(verbose=True).table.titles)
     assert not {"against", "best", "best_ratio"} & set(throughput().records[0])
-    assert run_report.AGAINST_NOTE not in throughput().notes
+    assert against_report.NOTE not in throughput().notes
 
 
 def test_the_table_says_what_a_ratio_and_a_verdict_mean() -> None:
-    assert run_report.AGAINST_NOTE in beside()[1].notes
+    assert against_report.NOTE in beside()[1].notes
     for word in ("below 1 gemmctl is faster", "SAME is within 1%", "UNSURE"):
-        assert word in run_report.AGAINST_NOTE
+        assert word in against_report.NOTE
 
 
 def test_verdicts_are_counted_over_the_problems() -> None:
@@ -231,12 +241,12 @@ def test_a_time_that_may_hold_the_hosts_is_marked_and_the_mark_explained(
     found = [replace(results()[0], host_bound=share)]
     shown = run_report.report({}, found, GPU, Settings())
     assert rows(shown)[0]["time us (cold)"] == cell
-    assert (run_report.HOST_NOTE in shown.notes) == cell.endswith("*")
+    assert (report.HOST_NOTE in shown.notes) == cell.endswith("*")
 
 
 def test_a_baseline_that_is_marked_is_explained_too() -> None:
-    assert run_report.HOST_NOTE in beside()[1].notes
-    assert run_report.HOST_NOTE not in throughput().notes
+    assert report.HOST_NOTE in beside()[1].notes
+    assert report.HOST_NOTE not in throughput().notes
 
 
 def test_json_has_the_samples_of_every_baseline_or_the_reason_why_not() -> None:
@@ -276,7 +286,7 @@ def test_json_has_the_samples_of_every_baseline_or_the_reason_why_not() -> None:
 
 
 def test_why_a_baseline_was_not_timed_or_is_no_graph_is_said_once_for_all_problems() -> None:
-    assert run_report.exceptions(beside()[0]) == [
+    assert against_report.exceptions(beside()[0]) == [
         "cublas is timed as calls on one: it cannot be captured",
         "cublas-loop is timed as a graph on one: as calls, row 2",
         "torch is n/a on one, two: torch is not installed",
@@ -287,7 +297,7 @@ def test_why_a_baseline_was_not_timed_or_is_no_graph_is_said_once_for_all_proble
 
 def test_many_problems_without_a_baseline_are_counted() -> None:
     many = [replace(results()[0], rivals=(MISSING,))] * 9
-    assert run_report.exceptions(many) == ["torch is n/a on 9 problems: torch is not installed"]
+    assert against_report.exceptions(many) == ["torch is n/a on 9 problems: torch is not installed"]
 
 
 @pytest.mark.parametrize(
@@ -328,42 +338,42 @@ def checked(*bad: int, groups: int = 3) -> verify_report.Checked:
 
 
 def test_a_right_problem_is_one_ok_row() -> None:
-    found = verify_report.report({}, [checked()], GPU)
-    row = dict(zip(found.titles, found.rows[0], strict=True))
+    found = verify_report.report({}, [checked()], GPU, View())
+    row = rows(found)[0]
     assert (row["groups"], row["good"], row["bad"], row["verdict"]) == ("3", "3", "0", "ok")
     assert (row["method"], row["worst"]) == ("exact-full", "0.250")
     assert found.details == []
 
 
 def test_a_wrong_group_is_counted_and_spelled_out() -> None:
-    found = verify_report.report({}, [checked(1)], GPU)
-    row = dict(zip(found.titles, found.rows[0], strict=True))
+    found = verify_report.report({}, [checked(1)], GPU, View())
+    row = rows(found)[0]
     assert (row["good"], row["bad"], row["verdict"], row["worst"]) == ("2", "1", "BAD", "3.50")
     assert "one (int): group 1 says so" in render(found, "plain").splitlines()
 
 
 def test_many_wrong_groups_are_cut_short_with_their_number() -> None:
-    found = verify_report.report({}, [checked(*range(100), groups=100)], GPU)
+    found = verify_report.report({}, [checked(*range(100), groups=100)], GPU, View())
     assert len(found.details) == verify_report.MAX_DETAILS + 1
     assert "90 more groups are bad" in found.details[-1]
 
 
 def test_verbose_verify_has_a_row_for_every_group() -> None:
-    found = verify_report.report({}, [checked(1)], GPU, verbose=True)
-    verdicts = [dict(zip(found.titles, row, strict=True))["verdict"] for row in found.rows]
+    found = verify_report.report({}, [checked(1)], GPU, View(verbose=True))
+    verdicts = [row["verdict"] for row in rows(found)]
     assert verdicts == ["ok", "BAD", "ok"]
 
 
 def test_json_has_the_verdict_of_every_group() -> None:
-    found = json.loads(render(verify_report.report({}, [checked(1)], GPU), "json"))
+    found = json.loads(render(verify_report.report({}, [checked(1)], GPU, View()), "json"))
     (check,) = found["checks"]
     assert [verdict["ok"] for verdict in check["verdicts"]] == [True, False, True]
     assert check["methods"] == {"exact full": 3}
 
 
 def plan_row(text: str) -> dict[str, str]:
-    found = plan_report.report(make_plans(text), roofline.H200, cubins.manifest())
-    return dict(zip(found.titles, found.rows[0], strict=True))
+    (row,) = rows(plan_report.report(make_plans(text), roofline.H200, cubins.manifest(), View()))
+    return row
 
 
 def test_the_plan_shows_launches_tiles_waves_padding_and_bound() -> None:

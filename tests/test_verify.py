@@ -106,7 +106,9 @@ def test_integer_sums_are_exact_on_hopper(d):
 def test_what_hopper_truncates_is_within_the_bound(monkeypatch, k, ab, d):
     # Positive numbers with all bits in use lose most: the errors all point one way.
     table = np.geomspace(0.01, 1.99, QUANTILES)
-    monkeypatch.setattr(data, "quantiles", lambda dtype: dtype.from_float(table))
+    monkeypatch.setattr(
+        data, "_numbers", lambda dtype, limit: dtype.to_f32(dtype.from_float(table))
+    )
     session = Written(plan_of(f"m: 16, n: 16, k: {k}, a: {ab}, d: {d}"), NORMAL)
     exact = session.operand(0) @ session.operand(1).T
     sums = tensor_core_sums(session.operand(0), session.operand(1))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gemmctl.commands.options import Color, DeviceName, Format, Quiet
+from gemmctl.commands.ready import opened
 
 
 def info(
@@ -11,8 +12,7 @@ def info(
     quiet: Quiet = False,
     color: Color = "auto",
 ) -> None:
-    """Print the GPU, driver, clocks, kernels and versions; check that the cubins are intact."""
-    from gemmctl.device import open_device
+    """Print the GPU, driver, kernels and versions; check the cubins."""
     from gemmctl.kernels import cubins
     from gemmctl.showing import info_report
     from gemmctl.showing.output import Output
@@ -20,6 +20,6 @@ def info(
     manifest = cubins.manifest()
     for file in manifest.files:
         manifest.load(file)  # raises if it is missing or damaged
-    on, why_not_gpu = open_device(device)
+    on, why_not_gpu = opened(device)
     found = info_report.report(on.facts, why_not_gpu, on.telemetry(), manifest)
-    Output(format, quiet, False, color).show(found)
+    Output(format, quiet, color).show(found)

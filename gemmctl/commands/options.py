@@ -2,28 +2,67 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Literal
 
 import typer
 
+from gemmctl.commands.ready import DEVICE_VARIABLE
 
-def percentage(text: str) -> float:
-    """``3%`` or ``0.03`` as 0.03."""
+
+def percentage(option: str, text: str) -> float:
+    """``3%`` or ``0.03``, the value of an option, as 0.03."""
     try:
         value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
     except ValueError:
-        value = -1.0
-    if not 0 <= value < 1:
-        raise typer.BadParameter(f"{text!r} is not a percentage; write 3% or 0.03")
+        value = math.nan
+    if not 0 <= value < math.inf or (value >= 1 and not text.endswith("%")):
+        told = f"'{text}' is not a percentage; write 3% or 0.03"
+        raise typer.BadParameter(told, param_hint=f"'{option}'")
     return value
 
 
-Files = Annotated[
-    list[str], typer.Argument(metavar="FILE...", help="Problem lists; - is standard input.")
-]
+def complete_problem(ctx: typer.Context, incomplete: str) -> list[str]:
+    """The problems of the lists that stand on the command line."""
+    import io
+
+    from gemmctl.commands.sources import sources
+    from gemmctl.errors import GemmctlError
+    from gemmctl.lists import reading
+
+    try:
+        # Behind an option without a value yet, the parser leaves arguments where they are.
+        paths = [*(ctx.params.get("files") or ()), *ctx.args]
+        found = sources([path for path in paths if path != "-"], None, None, None, None, None)
+        return [problem.name for problem in reading.load(found.paths, io.StringIO())]
+    except GemmctlError:
+        return []
+
+
+def complete_device(incomplete: str) -> list[str]:
+    """What --device may be."""
+    return ["auto", "cpu", "cuda"]
+
+
+def complete_kernel(incomplete: str) -> list[str]:
+    """The kernels that there are."""
+    from gemmctl.errors import GemmctlError
+    from gemmctl.kernels import cubins
+
+    try:
+        return list(dict.fromkeys(kernel.name for kernel in cubins.manifest().kernels))
+    except GemmctlError:
+        return []
+
+
 Only = Annotated[
     list[str] | None,
-    typer.Option("--only", metavar="GLOB", help="Only problems of these names; may be repeated."),
+    typer.Option(
+        "--only",
+        metavar="GLOB",
+        help="Only problems of these names; may be repeated.",
+        autocompletion=complete_problem,
+    ),
 ]
 Format = Annotated[
     Literal["table", "plain", "markdown", "csv", "json", "jsonl"] | None,
@@ -38,8 +77,9 @@ DeviceName = Annotated[
     typer.Option(
         "--device",
         metavar="auto|cpu|cuda|cuda:N",
-        envvar="GEMMCTL_DEVICE",
+        envvar=DEVICE_VARIABLE,
         help="Where to run; auto is the first Hopper GPU, else the CPU.",
+        autocompletion=complete_device,
     ),
 ]
 KernelName = Annotated[
@@ -48,13 +88,29 @@ KernelName = Annotated[
         "--kernel",
         metavar="NAME",
         help="Only kernels of this name (gemmctl info lists them), whatever tune found.",
+        autocompletion=complete_kernel,
     ),
 ]
 NoTuneCache = Annotated[
     bool,
     typer.Option("--no-tune-cache", help="Let the cost model choose, whatever tune found."),
 ]
-Seed = Annotated[int, typer.Option(help="The same seed means the same data everywhere.")]
+Seed = Annotated[
+    int, typer.Option(metavar="N", help="The same seed means the same data everywhere.")
+]
+Columns = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAMES",
+        help="Only these columns of a table, with commas between; a word of a title is enough.",
+    ),
+]
+Sort = Annotated[
+    str | None,
+    typer.Option(
+        metavar="COLUMN", help="Order the rows by a column; -COLUMN: from the largest down."
+    ),
+]
 Quiet = Annotated[
     bool, typer.Option("-q", "--quiet", help="No results and no notes: errors and exit code only.")
 ]

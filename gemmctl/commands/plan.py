@@ -6,22 +6,38 @@ from typing import Annotated
 
 import typer
 
-from gemmctl.commands.options import Color, Files, Format, KernelName, Only, Verbose
+from gemmctl.commands.options import (
+    Color,
+    Columns,
+    Format,
+    KernelName,
+    Only,
+    Sort,
+    Verbose,
+)
 from gemmctl.commands.ready import planned
+from gemmctl.commands.sources import Alpha, Beta, Count, Dtype, Files, Mnk, sources
 
 
 def plan(
-    files: Files,
+    files: Files = None,
+    mnk: Mnk = None,
+    count: Count = None,
+    dtype: Dtype = None,
+    alpha: Alpha = None,
+    beta: Beta = None,
     format: Format = None,
     kernel: KernelName = None,
     only: Only = None,
+    columns: Columns = None,
+    sort: Sort = None,
     quiet: Annotated[
         bool, typer.Option("-q", "--quiet", help="Only check the lists: errors and exit code.")
     ] = False,
     verbose: Verbose = False,
     color: Color = "auto",
 ) -> None:
-    """Say what would run: launches, tiles, waves, padding, kernel, bound. Needs no GPU.
+    """Say what would run: launches, tiles, padding, bound. Needs no GPU.
 
     It is what the cost model chooses for an H200; what tune found on a GPU is not looked at.
     """
@@ -29,10 +45,11 @@ def plan(
     from gemmctl.kernels import cubins
     from gemmctl.showing import plan_report
     from gemmctl.showing.output import Output
+    from gemmctl.showing.table import View
 
-    plans = planned(files, only, kernel=kernel)
-    found = plan_report.report(plans, roofline.H200, cubins.manifest(), verbose=verbose)
-    out = Output(format, quiet, verbose, color)
-    for record in found.records:
-        out.stream(found.head, record)
-    out.show(found)
+    out = Output(format, quiet, color, View(verbose, columns, sort))
+    plans = planned(sources(files, mnk, count, dtype, alpha, beta), only, kernel=kernel)
+    report = plan_report.report(plans, roofline.H200, cubins.manifest(), out.view)
+    for record in report.records:
+        out.stream(report.head, record)
+    out.show(report)

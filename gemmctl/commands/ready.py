@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
 from typing import TYPE_CHECKING
 
-from gemmctl.errors import DeviceFailed
+from gemmctl.commands.sources import TYPED, Sources
+from gemmctl.errors import DeviceFailed, UsageError
+
+DEVICE_VARIABLE = "GEMMCTL_DEVICE"
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,7 +22,7 @@ if TYPE_CHECKING:
     from gemmctl.showing.output import Output
 
 
-def checked(files: list[str], only: list[str] | None, kernels: Sequence[Kernel]) -> list[Problem]:
+def checked(given: Sources, only: list[str] | None, kernels: Sequence[Kernel]) -> list[Problem]:
     """The problems to plan; everything that is wrong with any list is raised at once.
 
     What no kernel can run is said of the problems asked for, as far as they can be read.
@@ -26,11 +30,12 @@ def checked(files: list[str], only: list[str] | None, kernels: Sequence[Kernel])
     from gemmctl.lists import problem, reading
     from gemmctl.planning.refusals import refusals
 
+    texts = [] if given.typed is None else [(TYPED, given.typed)]
     # What is read stays to the end. Python's collector would look at all of it again and again,
     # which took longer than everything else for 100,000 groups.
     gc.disable()
     try:
-        found = reading.read(files, sys.stdin)
+        found = reading.read(given.paths, sys.stdin, texts)
     finally:
         gc.freeze()
         gc.enable()
@@ -39,17 +44,17 @@ def checked(files: list[str], only: list[str] | None, kernels: Sequence[Kernel])
     return problem.select(found.problems, only or ())
 
 
-def planned(files: list[str], only: list[str] | None, *, kernel: str | None = None) -> list[Plan]:
+def planned(given: Sources, only: list[str] | None, *, kernel: str | None = None) -> list[Plan]:
     """Read and plan every problem, for an H200."""
     from gemmctl.kernels import cubins
     from gemmctl.planning import plan
 
     kernels = cubins.manifest().named(kernel)
-    return plan.make(checked(files, only, kernels), kernels)
+    return plan.make(checked(given, only, kernels), kernels)
 
 
 def ready(
-    files: list[str],
+    given: Sources,
     only: list[str] | None,
     name: str,
     out: Output,
@@ -64,7 +69,6 @@ def ready(
     memory before any is run. ``tuned``: what was found fastest on the device goes before what the
     cost model chooses.
     """
-    from gemmctl.device import open_device
     from gemmctl.kernels import cubins
     from gemmctl.measuring.tune_cache import TuneCache
     from gemmctl.planning import plan
@@ -72,8 +76,8 @@ def ready(
 
     manifest = cubins.manifest()
     kernels = manifest.named(kernel)
-    problems = checked(files, only, kernels)
-    device, why_not_gpu = open_device(name)
+    problems = checked(given, only, kernels)
+    device, why_not_gpu = opened(name)
     if why_not_gpu:
         out.note(f"{why_not_gpu}; running on the CPU")
     count = device.facts.sm_count
@@ -90,3 +94,15 @@ def ready(
                 "run fewer or smaller groups at a time"
             )
     return plans, device
+
+
+def opened(name: str) -> tuple[Device, str | None]:
+    """The device of that name, and why it is no GPU where one was looked for."""
+    from gemmctl.device import open_device
+
+    try:
+        return open_device(name)
+    except UsageError as error:
+        if name == os.environ.get(DEVICE_VARIABLE):
+            raise UsageError(f"{DEVICE_VARIABLE}: {error}") from None
+        raise

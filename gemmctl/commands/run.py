@@ -2,38 +2,67 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+import os
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from gemmctl.commands.options import (
     Color,
+    Columns,
     DeviceName,
-    Files,
     Format,
     KernelName,
     NoTuneCache,
     Only,
     Quiet,
     Seed,
+    Sort,
     Verbose,
     percentage,
 )
 from gemmctl.commands.ready import ready
+from gemmctl.commands.sources import Alpha, Beta, Count, Dtype, Files, Mnk, sources
+from gemmctl.errors import UsageError
+
+if TYPE_CHECKING:
+    from gemmctl.showing.report import Report
+    from gemmctl.showing.saved import Saved
+
+
+def _complete_against(incomplete: str) -> list[str]:
+    """Names of baselines, also after a comma."""
+    from gemmctl.measuring.baselines import BASELINES
+
+    before, comma, _ = incomplete.rpartition(",")
+    return [f"{before}{comma}{name}" for name in (*BASELINES, *([] if before else ["all"]))]
 
 
 def run(
-    files: Files,
+    files: Files = None,
+    mnk: Mnk = None,
+    count: Count = None,
+    dtype: Dtype = None,
+    alpha: Alpha = None,
+    beta: Beta = None,
     format: Format = None,
     save: Annotated[
         str | None,
         typer.Option(
-            "-o", "--save", metavar="FILE", help="Keep the full result, for gemmctl compare."
+            "-o",
+            "--save",
+            metavar="FILE",
+            help="Keep the full result, for gemmctl compare; written after every problem.",
         ),
     ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Measure only what the file of --save lacks.")
+    ] = False,
     device: DeviceName = "auto",
-    warmup: Annotated[int, typer.Option(min=0, help="Runs before the first sample.")] = 3,
-    runs: Annotated[int, typer.Option(min=1, help="At most so many samples.")] = 50,
+    warmup: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Runs before the first sample.")
+    ] = 3,
+    runs: Annotated[int, typer.Option(min=1, metavar="N", help="At most so many samples.")] = 50,
     max_time: Annotated[
         float, typer.Option(min=0, metavar="SECONDS", help="At most so long for each problem.")
     ] = 3.0,
@@ -67,11 +96,14 @@ def run(
             help="Time other libraries beside: some of cublas, cublas-loop, cublas-streams, "
             "cublaslt, torch, torch-bmm, torch-grouped, deepgemm with commas between, or all. "
             "Needs a GPU.",
+            autocompletion=_complete_against,
         ),
     ] = None,
     kernel: KernelName = None,
     no_tune_cache: NoTuneCache = False,
     only: Only = None,
+    columns: Columns = None,
+    sort: Sort = None,
     quiet: Quiet = False,
     verbose: Verbose = False,
     color: Color = "auto",
@@ -80,37 +112,62 @@ def run(
     from gemmctl.kernels import cubins
     from gemmctl.measuring import baselines, bench
     from gemmctl.operands.data import DataSpec
-    from gemmctl.showing import run_report, saved
+    from gemmctl.showing import resuming, run_report
     from gemmctl.showing.output import Output
-    from gemmctl.showing.progress import Bar
+    from gemmctl.showing.saving import Saving, whole_head
+    from gemmctl.showing.table import View
 
-    out = Output(format, quiet, verbose, color)
-    settings = bench.Settings(
-        warmup, runs, max_time, percentage(max_noise), cache, DataSpec(data, seed), launch
-    )
-    names = baselines.chosen(against)
-    if save is not None:
-        saved.check_writable(save)
+    out = Output(format, quiet, color, View(verbose, columns, sort))
+    noise, spec = percentage("--max-noise", max_noise), DataSpec(data, seed)
+    settings = bench.Settings(warmup, runs, max_time, noise, cache, spec, launch)
+    rivals = baselines.chosen(against)
+    earlier = _earlier(save, resume)
+    found = sources(files, mnk, count, dtype, alpha, beta)
     tuned = not no_tune_cache
-    plans, on = ready(files, only, device, out, launch, kernel=kernel, tuned=tuned)
-    baselines.check_device(names, on.facts)
+    plans, on = ready(found, only, device, out, launch, kernel=kernel, tuned=tuned)
+    baselines.check_device(rivals, on.facts)
+    out.view.check(run_report.columns(on.facts, settings, rivals))
     head = run_report.head(on.facts, settings, cubins.manifest())
+    done = {} if earlier is None else resuming.results(earlier, head, plans, rivals)
+    if done:
+        out.note(f"{len(done)} of {len(plans)} problems are in {save} already")
+    saving = Saving(save, head, [plan.problem.name for plan in plans], earlier)
     results: list[bench.Result] = []
-    try:
-        with Bar(len(plans), shown=out.bar) as bar:
-            for plan in plans:
-                tick = bar.part(plan.problem.name)
+
+    def report() -> Report:
+        whole = whole_head(head, len(results), len(plans))
+        return run_report.report(whole, results, on.facts, settings, rivals, out.view)
+
+    def so_far() -> str:
+        return f"{len(results)} of {len(plans)} problems measured{saving.left()}"
+
+    with out.shown(results, report, so_far), out.bar(len(plans)) as bar:
+        for plan in plans:
+            tick = bar.part(plan.problem.name)
+            result = done.get(plan.problem.name)
+            if result is None:
                 with on.open(plan, settings.data) as session:
                     entries = baselines.enter(
-                        names, session, plan, settings.data, cold=cache == "cold"
+                        rivals, session, plan, settings.data, cold=cache == "cold"
                     )
-                    results.append(bench.measure(session, on, plan, settings, tick, entries))
-                out.stream(head, run_report.record(results[-1]))
-    finally:
-        shown = run_report.report(head, results, on.facts, settings, verbose=verbose)
-        if results:
-            out.show(shown)
-    for advice in (*run_report.exceptions(results), *run_report.noisy(results)):
+                    result = bench.measure(session, on, plan, settings, tick, entries)
+            results.append(result)
+            record = run_report.record(result)
+            if plan.problem.name not in done:
+                saving.add(record)
+            out.stream(head, record)
+    for advice in run_report.advice(results, settings):
         out.note(advice)
+
+
+def _earlier(save: str | None, resume: bool) -> Saved | None:
+    """The run to go on with, if there is one; raises UsageError if nothing can be saved there."""
+    from gemmctl.showing import saved, saving
+
     if save is not None:
-        saved.save(shown, save)
+        saving.check(save)
+        if resume and os.path.exists(save) and os.path.getsize(save):
+            return saved.load(save)
+    elif resume:
+        raise UsageError("--resume goes on with a saved run; name its file with --save")
+    return None

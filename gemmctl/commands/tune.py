@@ -2,57 +2,85 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gemmctl.commands.options import Color, DeviceName, Files, Format, Only, Quiet, Verbose
+from gemmctl.commands.options import (
+    Color,
+    Columns,
+    DeviceName,
+    Format,
+    Only,
+    Quiet,
+    Sort,
+    Verbose,
+)
 from gemmctl.commands.ready import ready
+from gemmctl.commands.sources import Alpha, Beta, Count, Dtype, Files, Mnk, sources
+
+if TYPE_CHECKING:
+    from gemmctl.showing.report import Report
 
 
 def tune(
-    files: Files,
+    files: Files = None,
+    mnk: Mnk = None,
+    count: Count = None,
+    dtype: Dtype = None,
+    alpha: Alpha = None,
+    beta: Beta = None,
     format: Format = None,
     device: DeviceName = "auto",
     max_time: Annotated[
         float, typer.Option(min=0, metavar="SECONDS", help="At most so long for each problem.")
     ] = 30.0,
     only: Only = None,
+    columns: Columns = None,
+    sort: Sort = None,
     quiet: Quiet = False,
     verbose: Verbose = False,
     color: Color = "auto",
 ) -> None:
-    """Measure the ways to run each problem, print them ranked, keep the best for run and verify.
+    """Measure the ways to run each problem and keep the best.
 
     Those that promise most are tried first, and the better half is measured longer, again and
-    again. The best is kept in a cache for this problem, GPU and cubins.
+    again. The best is kept in a cache, where run and verify find it; of a CPU nothing is kept.
     """
     from gemmctl.kernels import cubins
     from gemmctl.measuring import tune as tuning
     from gemmctl.measuring.tune_cache import TuneCache, folder
     from gemmctl.showing import tune_report
     from gemmctl.showing.output import Output
-    from gemmctl.showing.progress import Bar
+    from gemmctl.showing.table import View
 
-    out = Output(format, quiet, verbose, color)
+    out = Output(format, quiet, color, View(verbose, columns, sort))
     settings = tuning.Settings(max_time)
-    plans, on = ready(files, only, device, out)
+    plans, on = ready(sources(files, mnk, count, dtype, alpha, beta), only, device, out)
+    out.view.check(tune_report.columns(on.facts))
     manifest = cubins.manifest()
     cache, kept = TuneCache(on.facts, manifest, out.note), False
     head = tune_report.head(on.facts, settings, manifest)
     rankings: list[tuning.Ranking] = []
-    try:
-        with Bar(len(plans), shown=out.bar) as bar:
-            for plan in plans:
-                tick = bar.part(plan.problem.name)
-                rankings.append(tuning.measure(plan, on, manifest.kernels, settings, tick))
-                kept |= cache.keep(rankings[-1].best.plan, rankings[-1].best.median_s)
-                for record in tune_report.records(rankings[-1]):
-                    out.stream(head, record)
-    finally:
-        if rankings:
-            out.show(tune_report.report(head, rankings, on.facts, verbose=verbose))
+
+    def report() -> Report:
+        return tune_report.report(head, rankings, on.facts, out.view)
+
+    def so_far() -> str:
+        return f"{len(rankings)} of {len(plans)} problems tuned"
+
+    with out.shown(rankings, report, so_far), out.bar(len(plans)) as bar:
+        for plan in plans:
+            tick = bar.part(plan.problem.name)
+            rankings.append(tuning.measure(plan, on, manifest.kernels, settings, tick))
+            best = rankings[-1].best
+            if on.facts.kind == "cuda":
+                kept |= cache.keep(best.plan, best.median_s)
+            for record in tune_report.records(rankings[-1]):
+                out.stream(head, record)
     for advice in tune_report.untried(rankings):
         out.note(advice)
     if kept:
         out.note(f"run and verify use the best from now on; it is kept in {folder()}")
+    if on.facts.kind == "cpu":
+        out.note("nothing is kept: how fast a CPU walks the tiles says nothing of a GPU")

@@ -3,26 +3,41 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from gemmctl.commands.options import (
     Color,
+    Columns,
     DeviceName,
-    Files,
     Format,
     KernelName,
     NoTuneCache,
     Only,
     Quiet,
     Seed,
+    Sort,
 )
 from gemmctl.commands.ready import ready
+from gemmctl.commands.sources import Alpha, Beta, Count, Dtype, Files, Mnk, sources
+from gemmctl.errors import UsageError
+
+if TYPE_CHECKING:
+    from gemmctl.device.base import Session
+    from gemmctl.planning.plan import Plan
+    from gemmctl.showing.report import Report
+    from gemmctl.showing.verify_report import Checked
 
 
 def verify(
-    files: Files,
+    files: Files = None,
+    mnk: Mnk = None,
+    count: Count = None,
+    dtype: Dtype = None,
+    alpha: Alpha = None,
+    beta: Beta = None,
     format: Format = None,
     device: DeviceName = "auto",
     data: Annotated[
@@ -44,6 +59,8 @@ def verify(
     kernel: KernelName = None,
     no_tune_cache: NoTuneCache = False,
     only: Only = None,
+    columns: Columns = None,
+    sort: Sort = None,
     quiet: Quiet = False,
     verbose: Annotated[
         bool, typer.Option("-v", "--verbose", help="A row for every group.")
@@ -54,40 +71,68 @@ def verify(
 
     Says which group, row and column is wrong.
     """
-    from gemmctl.judging import dump as dumping
     from gemmctl.judging import verify as judging
     from gemmctl.kernels import cubins
     from gemmctl.operands.data import KINDS, DataSpec, Kind
     from gemmctl.showing import verify_report
     from gemmctl.showing.output import Output
-    from gemmctl.showing.progress import Bar
+    from gemmctl.showing.table import View
 
-    out = Output(format, quiet, verbose, color)
+    if dump is not None:
+        _check_folder(dump)
+    out = Output(format, quiet, color, View(verbose, columns, sort))
     kinds: tuple[Kind, ...] = KINDS
     if data != "all":
         kinds = ("normal", "int") if data == "both" else (data,)
-    plans, on = ready(files, only, device, out, kernel=kernel, tuned=not no_tune_cache)
+    found = sources(files, mnk, count, dtype, alpha, beta)
+    plans, on = ready(found, only, device, out, kernel=kernel, tuned=not no_tune_cache)
+    verify_report.check(on.facts, out.view)
     head = verify_report.head(on.facts, cubins.manifest())
     checks: list[verify_report.Checked] = []
-    try:
-        with Bar(len(plans) * len(kinds), shown=out.bar) as bar:
-            for plan in plans:
-                for spec in (DataSpec(kind, seed) for kind in kinds):
-                    tick = bar.part(f"{plan.problem.name} ({spec.kind})")
-                    with on.open(plan, spec) as session:
-                        session.run()
-                        verdicts = judging.verify(
-                            plan, session, spec, device=on.facts.kind, progress=tick
-                        )
-                        checked = verify_report.Checked(plan, spec, verdicts)
-                        if checked.bad and dump is not None:
-                            folder = os.path.join(dump, checked.folder)
-                            dumping.dump(plan, session, checked.bad[0].group, folder, spec)
-                            out.note(f"left the operands of the first wrong group in {folder}")
-                    checks.append(checked)
-                    out.stream(head, verify_report.record(checked))
-    finally:
-        if checks:
-            out.show(verify_report.report(head, checks, on.facts, verbose=verbose))
+    notes: list[str] = []
+    total = len(plans) * len(kinds)
+
+    def report() -> Report:
+        return verify_report.report(head, checks, on.facts, out.view)
+
+    def so_far() -> str:
+        return f"{len(checks)} of {total} checks done"
+
+    with out.shown(checks, report, so_far), out.bar(total) as bar:
+        for plan in plans:
+            for spec in (DataSpec(kind, seed) for kind in kinds):
+                tick = bar.part(f"{plan.problem.name} ({spec.kind})")
+                with on.open(plan, spec) as session:
+                    session.run()
+                    verdicts = judging.verify(
+                        plan, session, spec, device=on.facts.kind, progress=tick
+                    )
+                    checks.append(verify_report.Checked(plan, spec, verdicts))
+                    if checks[-1].bad and dump is not None:
+                        folder = os.path.join(dump, checks[-1].folder)
+                        notes.append(_dumped(folder, plan, session, checks[-1]))
+                out.stream(head, verify_report.record(checks[-1]))
+    for note in notes:
+        out.note(note)
     if any(checked.bad for checked in checks):
         raise typer.Exit(1)
+
+
+def _check_folder(path: str) -> None:
+    """Raise UsageError if no folder could be made there; leaves nothing behind."""
+    there = Path(path)
+    while not there.exists() and there != there.parent:
+        there = there.parent
+    if not path or not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        raise UsageError(f"cannot dump to '{path}': it is no folder that can be written to")
+
+
+def _dumped(folder: str, plan: Plan, session: Session, checked: Checked) -> str:
+    """Leave a problem's first wrong group in a folder, and say so, or why that failed."""
+    from gemmctl.judging import dump as dumping
+
+    try:
+        dumping.dump(plan, session, checked.bad[0].group, folder, checked.data)
+    except UsageError as error:  # the verdict is worth more
+        return str(error)
+    return f"left the operands of the first wrong group in {folder}"

@@ -34,7 +34,7 @@ def dump(plan: Plan, session: Session, group: int, folder: str, spec: DataSpec) 
     before = f"      - {{m: 0, n: 0, k: 0, count: {group}}}\n" if group else ""
     names = [field.name for field in fields(Group) if field.name != "marks"]
     keys = ", ".join(f"{key}: {getattr(found, key)}" for key in names)
-    name = json.dumps(f"{plan.problem.name} group {group}")
+    name = json.dumps(f"{plan.problem.name} group {group} {spec.kind}")
     text = (
         f"# gemmctl verify --data {spec.kind} --seed {spec.seed} problem.yaml\n"
         f"gemmctl: 1\nproblems:\n  - name: {name}\n    groups:\n{before}      - {{{keys}}}\n"

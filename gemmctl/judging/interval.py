@@ -7,8 +7,8 @@ from functools import cache
 
 import numpy as np
 
-from gemmctl.judging.product import Doubles, Indices, Product, Singles
-from gemmctl.judging.statistic import Errors
+from gemmctl.judging.product import Doubles, Expected, Flags, Indices, Product, Singles
+from gemmctl.judging.statistic import NO_ERRORS, Errors
 from gemmctl.operands.dtypes import Bits, DType
 
 
@@ -46,34 +46,53 @@ def compare(product: Product, rows: Indices, cols: range, bits: Bits) -> Compare
     right = expected.right
     with np.errstate(all="ignore"):
         got = dtype.to_f32(bits)
-        low = rounded(right - expected.allowed, dtype)
-        high = rounded(right + expected.allowed, dtype)
+        if product.exact:
+            low = high = rounded(right, dtype)
+        else:
+            low = rounded(right - expected.allowed, dtype)
+            high = rounded(right + expected.allowed, dtype)
         good = (low <= got) & (got <= high)
-        good |= np.isnan(right) & np.isnan(got)
-        good |= expected.loose & ~np.isfinite(got)
-        error = np.abs(got - right)
-        half = half_ulps(got, dtype)
+        if expected.loose is not None:
+            good |= expected.loose & ~np.isfinite(got)
+        if product.extreme:
+            good |= np.isnan(right) & np.isnan(got)
+        error, half = np.abs(got - right), half_ulps(got, dtype)
         ratio = error / (expected.allowed + half)
+    first, wrong = None, good.size - int(np.count_nonzero(good))
+    if wrong or not np.isfinite(ratio).all():
         # Infinite and NaN elements are as right as can be, or wrong without measure.
-        ratio[~np.isfinite(ratio)] = np.inf
-        ratio[good & ~np.isfinite(got)] = 0
-        counted = good & (expected.allowed > 0) & np.isfinite(got)
-        explained = expected.spread**2 + half_ulps(rounded(right, dtype), dtype) ** 2 / 3
-        squares = float((error[counted] ** 2 / explained[counted]).sum())
-    bad = np.argwhere(~good)
-    first = None
-    if len(bad):
-        i, j = bad[0].tolist()
+        endless = ~np.isfinite(ratio)
+        ratio[endless] = np.where(good[endless], 0.0, np.inf)
+    if wrong:
+        i, j = np.argwhere(~good)[0].tolist()
         row, col = int(rows[i]), cols[j]
         numbers = (float(x[i, j]) for x in (right, got, low, high))
         first = BadElement(row, col, product.tile(row, col), *numbers)
     return Compared(
         count=good.size,
-        bad=len(bad),
+        bad=wrong,
         worst=float(ratio.max(initial=0)),
         first=first,
-        errors=Errors(int(np.count_nonzero(counted)), squares),
+        errors=NO_ERRORS
+        if product.exact
+        else _errors(expected, good, error, half, product.plain(rows, cols)),
     )
+
+
+def _errors(
+    expected: Expected, good: Flags, error: Doubles, half: Doubles, plain: Flags | None
+) -> Errors:
+    """The errors of those elements that leave the device a choice, and are right."""
+    counted = good & (expected.allowed > 0) & np.isfinite(error)
+    if plain is not None:  # a sum with one huge number in it errs as if all were
+        counted &= plain
+    count = int(np.count_nonzero(counted))
+    if not count:
+        return NO_ERRORS
+    with np.errstate(all="ignore"):
+        shares = error**2 / (expected.spread**2 + half**2 / 3)
+    shares[~counted] = 0
+    return Errors(count, float(shares.sum()))
 
 
 def rounded(values: Doubles, dtype: DType) -> Singles:

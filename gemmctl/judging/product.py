@@ -7,10 +7,10 @@ With R = alpha A B + beta C in float64, an element D is right if
 
 where round is to D's type, g bounds the error of the device's sum of k products over the sum of
 their magnitudes (see ``_growth``), the second term covers the product with alpha, that with beta
-and their sum, each rounded to float32, and u what all of them lose below float32's smallest
-number. Rounding is monotonic, so the ends need no half unit in the last place. Where the device has
-nothing to round t is 0: sums of integers are exact in any order, and so is the rest wherever
-alpha A B, beta C and R are float32 numbers.
+and their sum, each rounded to float32 (none of them where alpha is 1 and beta 0), and u what all of
+them lose below float32's smallest number. Rounding is monotonic, so the ends need no half unit in
+the last place. Where the device has nothing to round t is 0: sums of integers are exact in any
+order, and so is the rest wherever alpha A B, beta C and R are float32 numbers.
 
 Where R is infinite or NaN, through operands that are, D has to be that. Where a sum or a product
 on the way can exceed float32, whatever order it is taken in, D may be infinite or NaN as well.
@@ -55,13 +55,13 @@ class Expected:
     """What is right for a block of elements; all arrays have the block's shape.
 
     right: R. allowed: t; 0 where R is not finite. spread: the deviation from R that the arithmetic
-    explains before D is rounded. loose: where D may be infinite or NaN, too.
+    explains before D is rounded. loose: where D may be infinite or NaN, too; None: nowhere.
     """
 
     right: Doubles
     allowed: Doubles
     spread: Doubles
-    loose: Flags
+    loose: Flags | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,6 +97,21 @@ class Product:
         unscaled = self.group.alpha == 1 and self.group.beta in (0, 1)
         return not self.multiplies or (self.exact_sums and unscaled)
 
+    @property
+    def extreme(self) -> bool:
+        """Whether anything on the way can be infinite, or exceed float32.
+
+        Sums of normal numbers and of integers stay below 2^40.
+        """
+        special = self.a.recipe == RECIPE_SPECIAL_ROWS
+        return special or max(abs(self.group.alpha), abs(self.group.beta)) > 2.0**64
+
+    def plain(self, rows: Indices, cols: range) -> Flags | None:
+        """Where the sum over K has only normal numbers in it; None: everywhere."""
+        if self.a.recipe != RECIPE_SPECIAL_ROWS:
+            return None
+        return self.a.plain(rows)[:, None] & self.b.plain(cols)
+
     def sums(self, rows: Indices, cols: range) -> tuple[Doubles, Doubles]:
         """A B and |A||B| there, of shape (rows, cols); the latter 0 for exact sums.
 
@@ -129,24 +144,33 @@ class Product:
 
     def expected(self, rows: Indices, cols: range) -> Expected:
         """What is right for the elements at ``rows`` x ``cols``."""
+        alpha, beta = self.group.alpha, self.group.beta
         with np.errstate(all="ignore"):
-            total, magnitude = self.sums(rows, cols)
-            alpha, beta = self.group.alpha, self.group.beta
-            scaled = alpha * total if self.multiplies else total
-            added = beta * self.addend(rows, cols) if beta != 0 else np.zeros_like(total)
-            right = scaled + added
-            if not self.multiplies:  # beta C is rounded once, and that is all
-                right = right.astype(np.float32).astype(np.float64)
-                return Expected(right, magnitude, magnitude, np.zeros(right.shape, np.bool_))
-            if self.exact:
-                return Expected(right, magnitude, magnitude, np.zeros(right.shape, np.bool_))
-            rounding = 3 * UNIT * (np.abs(scaled) + np.abs(added)) + 3 * SMALLEST
-            if self.exact_sums:
-                rounding[is_single(scaled) & is_single(added) & is_single(right)] = 0
+            right, magnitude = self.sums(rows, cols)
+            if self.exact and beta == 0:
+                return Expected(right, magnitude, magnitude)
             lost = self.steps * SMALLEST
-            allowed = abs(alpha) * (self.growth * magnitude + lost) + rounding
-            # Three roundings, each uniform over a unit in the last place: a third of its square.
-            spread = np.hypot(abs(alpha) * (self.drift * magnitude + lost), rounding / 3)
+            scaled, added = right, np.zeros(())
+            if alpha == 1 and beta == 0:  # nothing is rounded but sums
+                allowed = self.growth * magnitude + lost
+                spread = self.drift * magnitude + lost
+            else:
+                scaled = alpha * right if self.multiplies else right
+                added = beta * self.addend(rows, cols) if beta != 0 else np.zeros_like(right)
+                right = scaled + added
+                if not self.multiplies:  # beta C is rounded once, and that is all
+                    right = right.astype(np.float32).astype(np.float64)
+                if self.exact:
+                    return Expected(right, magnitude, magnitude)
+                rounding = 3 * UNIT * (np.abs(scaled) + np.abs(added)) + 3 * SMALLEST
+                if self.exact_sums:
+                    rounding[is_single(scaled) & is_single(added) & is_single(right)] = 0
+                allowed = abs(alpha) * (self.growth * magnitude + lost) + rounding
+                # Three roundings, each uniform over a unit in the last place: each has a third of
+                # its square as its mean.
+                spread = np.hypot(abs(alpha) * (self.drift * magnitude + lost), rounding / 3)
+            if not self.extreme:
+                return Expected(right, allowed, spread)
             loose = (
                 (np.isfinite(scaled) & (np.abs(scaled) + allowed >= OVERFLOW))
                 | (np.isfinite(added) & (np.abs(added) >= OVERFLOW))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
+import os
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 from gemmctl.errors import DeviceUnusable, UsageError
 from gemmctl.kernels import constants
 
+VARIABLE = "GEMMCTL_CUBINS"
 FORMAT = 2  # of manifest.json, as cubin/build.py writes it
 CONSTANTS = {name: value for name, value in vars(constants).items() if name.isupper()}
 
@@ -104,9 +106,7 @@ def folder() -> Path:
 
     GEMMCTL_CUBINS overrides it.
     """
-    import os
-
-    chosen = os.environ.get("GEMMCTL_CUBINS")
+    chosen = os.environ.get(VARIABLE)
     if chosen:
         return Path(chosen)
     here = Path(__file__).parent.parent
@@ -137,8 +137,10 @@ def manifest() -> Manifest:
             compiler=found["compiler"],
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        named = f" (named by {VARIABLE})" if os.environ.get(VARIABLE) else ""
         raise DeviceUnusable(
-            f"cannot read the kernel manifest in {where}: {error}; reinstall gemmctl, "
+            f"cannot read the kernel manifest in {where}{named}: {reason}; reinstall gemmctl, "
             "or run cubin/build.py"
         ) from None
 

@@ -66,18 +66,25 @@ def load(paths: Sequence[str], stdin: TextIO) -> list[Problem]:
     return list(found.problems)
 
 
-def read(paths: Sequence[str], stdin: TextIO, progress: Progress = lambda done: None) -> Lists:
-    """Read problem lists as one long list, as far as they are right; ``-`` is ``stdin``.
+def read(
+    paths: Sequence[str],
+    stdin: TextIO,
+    texts: Sequence[tuple[str, str]] = (),
+    progress: Progress = lambda done: None,
+) -> Lists:
+    """Read problem lists as one long list, as far as they are right.
 
-    ``progress`` is told the share that is read, now and then. Raises UsageError if ``-`` is given
-    twice.
+    The path ``-`` is ``stdin``; ``texts`` are lists that are no files, each with what errors call
+    it. ``progress`` is told the share that is read, now and then. Raises UsageError if ``-`` is
+    given twice.
     """
-    texts, unreadable = _texts(paths, stdin)
+    written, unreadable = _texts(paths, stdin)
+    written += texts
     errors: Errors = []
     problems: list[Problem] = []
     names: dict[str, Mark] = {}
-    whole, done = sum(len(text) for _, text in texts), 0
-    for file, text in texts:
+    whole, done = sum(len(text) for _, text in written), 0
+    for file, text in written:
 
         def told(share: float, begin: int = done, length: int = len(text)) -> None:
             progress((begin + PARSING * share * length) / whole)
@@ -86,7 +93,7 @@ def read(paths: Sequence[str], stdin: TextIO, progress: Progress = lambda done: 
         problems += _read_list(node, names, errors)
         done += len(text)
         progress(done / whole if whole else 1.0)
-    return Lists(tuple(file for file, _ in texts), tuple(problems), tuple(errors), unreadable)
+    return Lists(tuple(file for file, _ in written), tuple(problems), tuple(errors), unreadable)
 
 
 class _Marks(Mapping[str, Mark]):

@@ -21,6 +21,7 @@ MIN_SAMPLES = 10  # fewer say nothing about their own spread
 BATCH_S = 0.05  # seconds of samples between two looks at the clock; an H200 slows down after it
 REST_S = 0.3  # idle seconds before every batch on a GPU, so that all start at the same power
 WARMUP_SHARE = 0.25  # of max_time_s at most
+LONG_S = 1.0  # seconds of a run that need no warm-up, if there is no time for another
 TURNS = 3  # at least that each of several takes, so that what changes between turns shows in all
 
 
@@ -28,9 +29,10 @@ TURNS = 3  # at least that each of several takes, so that what changes between t
 class Settings:
     """How to run and to sample; stored with every result.
 
-    At most ``runs`` samples are taken and ``max_time_s`` seconds spent on a problem (but one
-    sample is always taken); fewer once the spread of at least MIN_SAMPLES is below ``max_noise``.
-    Each baseline that is timed beside a problem takes as many samples and as long again.
+    At most ``runs`` samples are taken and ``max_time_s`` seconds spent on a problem, warm-up
+    included (but one sample is always taken); fewer once the spread of at least MIN_SAMPLES is
+    below ``max_noise``. Each baseline that is timed beside a problem takes as many samples and as
+    long again.
     """
 
     warmup: int = 3
@@ -179,7 +181,11 @@ def measure(
     begin = monotonic()
     for contestant in everyone:
         contestant.warm_up()
-    while True:
+    spent = monotonic() - begin
+    while not all(contestant.done for contestant in everyone):
+        turn_s = sum(contestant.run_s for contestant in everyone)
+        if spent + turn_s > limit_s and all(contestant.samples for contestant in everyone):
+            break
         for contestant in everyone:
             if len(contestant.samples) == settings.runs:
                 continue
@@ -190,8 +196,6 @@ def measure(
         spent = monotonic() - begin
         fewest = min(len(contestant.samples) for contestant in everyone)
         progress(min(1.0, max(fewest / settings.runs, spent / limit_s if limit_s else 1.0)))
-        if spent >= limit_s or all(contestant.done for contestant in everyone):
-            break
     roofline = device.facts.roofline
     return Result(
         plan=plan,
@@ -219,7 +223,7 @@ class _Contestant:
     def __init__(self, timed: Timed, settings: Settings, turns: int) -> None:
         self._timed, self._settings, self._turns = timed, settings, turns
         self._cold = settings.cache == "cold"
-        self._run_s = 0.0  # of wall time that the last run took; 0 if there was none
+        self.run_s = 0.0  # of wall time that the last run took; 0 if there was none
         self._taken: list[Sample] = []
         self._batches = 0
 
@@ -234,16 +238,20 @@ class _Contestant:
         return sum(sample.host_bound for sample in self._taken) / len(self._taken)
 
     def warm_up(self) -> None:
-        """Run a few times."""
-        begin = monotonic()
+        """Run a few times; a long run that leaves no time for another is the one sample."""
+        begin, limit_s = monotonic(), self._settings.max_time_s
         for _ in range(self._settings.warmup):
-            self._time(1)
-            if monotonic() - begin > self._settings.max_time_s * WARMUP_SHARE:
+            samples = self._time(1)
+            spent = monotonic() - begin
+            if self.run_s > LONG_S and spent + self.run_s > limit_s:
+                self._taken = samples
+                break
+            if spent > limit_s * WARMUP_SHARE:
                 break
 
     def take_batch(self) -> None:
         """Take about BATCH_S seconds of samples, at least one; no more than leave enough turns."""
-        fitting = int(BATCH_S / self._run_s) if self._run_s else 1
+        fitting = int(BATCH_S / self.run_s) if self.run_s else 1
         share = -(-self._settings.runs // self._turns)
         left = self._settings.runs - len(self._taken)
         self._taken += self._time(min(max(fitting, 1), share, left))
@@ -261,5 +269,5 @@ class _Contestant:
     def _time(self, count: int) -> list[Sample]:
         started = monotonic()
         samples = self._timed.time(count, cold=self._cold)
-        self._run_s = (monotonic() - started) / count
+        self.run_s = (monotonic() - started) / count
         return samples

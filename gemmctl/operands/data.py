@@ -6,6 +6,7 @@ seed instead of reading them back, so that it never trusts what the device was g
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
 from statistics import NormalDist
@@ -128,13 +129,13 @@ class Operand:
     def bits(self, rows: Places, cols: Places) -> Bits:
         """The bits of the elements at ``rows`` x ``cols``, of shape (rows, cols)."""
         if self.recipe in (RECIPE_NORMAL, RECIPE_INT):
-            return self._look_up(rows, cols, self._table())
+            return self._look_up(rows, cols, self._table(_bits))
         return self._special(rows, cols)
 
     def values(self, rows: Places, cols: Places) -> npt.NDArray[np.float32]:
         """The same elements as the numbers that their bits mean."""
         if self.recipe in (RECIPE_NORMAL, RECIPE_INT):
-            return self._look_up(rows, cols, self.dtype.to_f32(self._table()))
+            return self._look_up(rows, cols, self._table(_numbers))
         return self.dtype.to_f32(self._special(rows, cols))
 
     def plain(self, rows: Places) -> Flags:
@@ -144,11 +145,9 @@ class Operand:
             return np.ones(len(row_words), np.bool_)
         return _classes(_fmix32(row_words ^ np.uint32(self.key))) >= SPECIAL_CLASSES
 
-    def _table(self) -> Bits:
-        """Every element that a hash can become."""
-        if self.recipe == RECIPE_INT:
-            return _integers(self.dtype, min(self.limit, 2 << self.dtype.mantissa_bits))
-        return quantiles(self.dtype)
+    def _table(self, of: Callable[[DType, int], npt.NDArray[_Scalar]]) -> npt.NDArray[_Scalar]:
+        """What a hash can become."""
+        return of(self.dtype, self.limit if self.recipe == RECIPE_INT else 0)
 
     def _look_up(
         self, rows: Places, cols: Places, table: npt.NDArray[_Scalar]
@@ -262,8 +261,18 @@ def quantiles(dtype: DType) -> Bits:
 
 
 @cache
-def _integers(dtype: DType, limit: int) -> Bits:
-    return dtype.from_float(np.arange(-limit, limit + 1, dtype=np.float64))
+def _bits(dtype: DType, limit: int) -> Bits:
+    """Every element that a hash can become: integers up to a limit; if it is 0, normal numbers."""
+    if limit:
+        limit = min(limit, 2 << dtype.mantissa_bits)  # up to which the type holds all integers
+        return dtype.from_float(np.arange(-limit, limit + 1, dtype=np.float64))
+    return quantiles(dtype)
+
+
+@cache
+def _numbers(dtype: DType, limit: int) -> npt.NDArray[np.float32]:
+    """The numbers that those bits mean."""
+    return dtype.to_f32(_bits(dtype, limit))
 
 
 def _classes(row_keys: Words) -> Words:

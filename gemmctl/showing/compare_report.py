@@ -1,42 +1,142 @@
-"""What ``compare`` reports: two saved runs side by side."""
+"""What ``compare`` reports: two saved runs side by side, or many beside the first."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gemmctl import __version__
-from gemmctl.showing.report import FORMAT, Column, Report, number, tabled
+from gemmctl.showing.report import FORMAT, Record, Report, interval_cell, number, ratio_cell
+from gemmctl.showing.table import Column, View
 
 if TYPE_CHECKING:
     from gemmctl.showing.comparison import Comparison, Difference
 
+# A verdict behind a ratio, where there is no room for the word.
+SIGNS = {"FAST": "<", "SLOW": ">", "SAME": "=", "UNSURE": "?"}
 
-def report(comparison: Comparison) -> Report:
-    """Two runs side by side."""
-    columns: tuple[Column[Difference], ...] = (
-        Column("problem", lambda d: d.name, left=True),
-        Column("old us", lambda d: number(d.old_s, 1e-6)),
-        Column("new us", lambda d: number(d.new_s, 1e-6)),
-        Column("new/old", lambda d: f"{d.ratio:.3f}"),
-        Column("95% interval", _interval),
-        Column("verdict", lambda d: d.verdict, left=True),
-    )
-    titles, rows, left = tabled(columns, comparison.differences, verbose=False)
-    heads = {"old": comparison.old.head, "new": comparison.new.head}
+
+@dataclass(frozen=True)
+class Beside:
+    """One problem of the old run, and what it became in the others; None: it is not there."""
+
+    name: str
+    old_s: float
+    differences: tuple[Difference | None, ...]
+
+
+def report(comparisons: Sequence[Comparison], view: View) -> Report:
+    """A row for each problem; the comparisons are all with the same old run."""
+    old = comparisons[0].old
+    heads = [old, *(comparison.new for comparison in comparisons)]
+    if len(comparisons) == 1:
+        (comparison,) = comparisons
+        differences = view.order(_PAIR, comparison.differences)
+        records = [_record(comparison, difference) for difference in differences]
+        table = view.table(_PAIR, differences)
+        note = f"old is {old.path}, new is {comparison.new.path}"
+    else:
+        columns = _beside(comparisons)
+        rows = view.order(columns, _rows(comparisons))
+        records = [
+            _record(comparison, difference)
+            for row in rows
+            for comparison, difference in zip(comparisons, row.differences, strict=True)
+            if difference is not None
+        ]
+        table = view.table(columns, rows)
+        note = (
+            f"ratios to {old.path}: < surely faster, > surely slower, = the same within 1%, "
+            "? the samples allow more than one of these"
+        )
     return Report(
-        head={"format": FORMAT, "command": "compare", "gemmctl": __version__, **heads},
+        head={
+            "format": FORMAT,
+            "command": "compare",
+            "gemmctl": __version__,
+            "runs": [{"path": run.path, **run.head} for run in heads],
+            "geometric_means": [comparison.mean for comparison in comparisons],
+        },
         items="problems",
-        records=[
-            {**asdict(d), "ratio": d.ratio, "verdict": d.verdict} for d in comparison.differences
-        ],
-        titles=titles,
-        rows=rows,
-        left=left,
-        notes=[f"{comparison.old.head['device']['name']}; old is {comparison.old.path}, "
-               f"new is {comparison.new.path}"],
-    )  # fmt: skip
+        records=records,
+        table=table,
+        details=[_means(comparisons)],
+        notes=[f"{old.head['device']['name']}; {note}"],
+    )
 
 
-def _interval(difference: Difference) -> str:
-    return "..".join(f"{end:.3f}" for end in difference.interval or ()) or "-"
+_PAIR: tuple[Column[Difference], ...] = (
+    Column("problem", lambda d: d.name, left=True),
+    Column("old us", lambda d: number(d.old_s, 1e-6), rank=1),
+    Column("new us", lambda d: number(d.new_s, 1e-6)),
+    Column("new/old", lambda d: ratio_cell(d.ratio)),
+    Column("95% interval", lambda d: interval_cell(d.interval), rank=2),
+    Column("verdict", lambda d: d.verdict, left=True),
+)
+
+
+def _beside(comparisons: Sequence[Comparison]) -> tuple[Column[Beside], ...]:
+    def ratio(i: int) -> Column[Beside]:
+        def cell(row: Beside) -> str:
+            difference = row.differences[i]
+            if difference is None:
+                return "-"
+            return f"{difference.ratio:.3f}{SIGNS[difference.verdict]}"
+
+        return Column(labels[i + 1], cell)
+
+    labels = _labels([comparisons[0].old.path, *(c.new.path for c in comparisons)])
+    return (
+        Column("problem", lambda row: row.name, left=True),
+        Column(f"{labels[0]} us", lambda row: number(row.old_s, 1e-6), rank=1),
+        *map(ratio, range(len(comparisons))),
+    )
+
+
+def _rows(comparisons: Sequence[Comparison]) -> list[Beside]:
+    """The problems that the old run shares with any of the others, in its order."""
+    found = [{d.name: d for d in comparison.differences} for comparison in comparisons]
+    rows = []
+    for name in comparisons[0].old.problems:
+        differences = tuple(by_name.get(name) for by_name in found)
+        there = next(filter(None, differences), None)
+        if there is not None:
+            rows.append(Beside(name, there.old_s, differences))
+    return rows
+
+
+def _record(comparison: Comparison, difference: Difference) -> Record:
+    low, high = difference.interval or (None, None)
+    return {
+        "name": difference.name,
+        "old": comparison.old.path,
+        "new": comparison.new.path,
+        "old_s": difference.old_s,
+        "new_s": difference.new_s,
+        "ratio": difference.ratio,
+        "ratio_low": low,
+        "ratio_high": high,
+        "verdict": difference.verdict,
+    }
+
+
+def _means(comparisons: Sequence[Comparison]) -> str:
+    """The geometric mean of each run's ratios, in one line."""
+    labels = _labels([comparison.new.path for comparison in comparisons])
+    means = [
+        f"{ratio_cell(comparison.mean)} over {count} problem{'s' * (count != 1)}"
+        for comparison in comparisons
+        for count in [len(comparison.differences)]
+    ]
+    if len(means) == 1:
+        return f"geometric mean of new/old: {means[0]}"
+    told = ", ".join(f"{label} {mean}" for label, mean in zip(labels, means, strict=True))
+    return f"geometric means: {told}"
+
+
+def _labels(paths: Sequence[str]) -> list[str]:
+    """The names of files without folders and endings, where that tells them apart."""
+    short = [os.path.splitext(os.path.basename(path))[0].replace(" ", "-") for path in paths]
+    return short if len(set(short)) == len(short) else list(paths)

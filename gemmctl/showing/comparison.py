@@ -2,36 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from fnmatch import fnmatchcase
+from functools import cached_property
 
 import numpy as np
 
 from gemmctl.errors import UsageError
-from gemmctl.measuring.ratio import interval, verdict
+from gemmctl.measuring.ratio import MIN_SAMPLES, interval, verdict
+from gemmctl.showing import changes
+from gemmctl.showing.report import Record
 from gemmctl.showing.saved import Saved
 
 
 @dataclass(frozen=True)
 class Difference:
-    """One problem in both runs.
-
-    ratio is new over old median; [low, high] holds the true one with 95% confidence, and is
-    None where a run has too few samples to say.
-    """
+    """One problem in both runs, by its samples in seconds."""
 
     name: str
-    old_s: float
-    new_s: float
-    interval: tuple[float, float] | None
+    old: Sequence[float]
+    new: Sequence[float]
+
+    @property
+    def old_s(self) -> float:
+        """The middle sample of the old run."""
+        return float(np.median(self.old))
+
+    @property
+    def new_s(self) -> float:
+        """The middle sample of the new run."""
+        return float(np.median(self.new))
 
     @property
     def ratio(self) -> float:
         """New median over old: above 1 is slower. 1 if both took no time."""
         if self.old_s:
             return self.new_s / self.old_s
-        return float("inf") if self.new_s else 1.0
+        return math.inf if self.new_s else 1.0
+
+    @cached_property
+    def interval(self) -> tuple[float, float] | None:
+        """What holds the true ratio with 95% confidence; None where too few samples say."""
+        if not max(self.old) and not max(self.new):
+            return 1.0, 1.0  # there was nothing to do
+        return interval(np.array(self.old), np.array(self.new))
 
     @property
     def verdict(self) -> str:
@@ -46,80 +62,113 @@ class Comparison:
     old: Saved
     new: Saved
     differences: tuple[Difference, ...]
-    notes: tuple[str, ...]  # what could not be matched, what else changed
+    gaps: tuple[str, ...]  # why nothing can be said of problems of the old run, a sentence each
+    notes: tuple[str, ...]  # what else is in one run only, or changed
 
-    def over(self, limit: float) -> bool:
-        """Whether any problem is surely slower, and by more than ``limit`` (0.03 is 3%)."""
-        return any(d.verdict == "SLOW" and d.ratio > 1 + limit for d in self.differences)
+    @property
+    def mean(self) -> float | None:
+        """The geometric mean of the ratios; None if none of them is a number above 0."""
+        ratios = [d.ratio for d in self.differences if 0 < d.ratio < math.inf]
+        return float(np.exp(np.mean(np.log(ratios)))) if ratios else None
+
+    def failures(self, limit: float) -> list[str]:
+        """Why the new run does not pass a limit on slowing down (0.03 is 3%), a sentence each.
+
+        A problem fails if it surely became slower by more than the limit, and if nothing can be
+        said of it: a limit cannot be kept by measuring less.
+        """
+        slower = [
+            f"{d.name} became slower by {100 * (d.interval[0] - 1):.1f}% at least"
+            for d in self.differences
+            if d.interval is not None and d.interval[0] > 1 + limit
+        ]
+        return [*slower, *self.gaps]
 
 
-def compare(old: Saved, new: Saved, *, force: bool = False) -> Comparison:
+def compare(old: Saved, new: Saved, *, only: Sequence[str] = (), force: bool = False) -> Comparison:
     """Match two runs by problem name and shapes, and judge each pair.
 
-    Raises UsageError if they ran on different devices or with different settings (unless
-    ``force``), or have no problem in common.
+    ``only``: of the problems whose names match one of these globs. Raises UsageError if the runs
+    are of different devices, data or cache states (unless ``force``), have no problem in common,
+    or none of a name that is asked for.
     """
-    clashes = list(_clashes(old.head, new.head))
+    clashes = changes.clashes(old.head, new.head)
     if clashes and not force:
         raise UsageError(
             f"{old.path} and {new.path} differ in {'; '.join(clashes)}: their times do not compare "
             "(--force compares them anyway)"
         )
+    before, after = _chosen(old, new, only)
     common = [
         name
-        for name, problem in old.problems.items()
-        if name in new.problems and new.problems[name]["groups"] == problem["groups"]
+        for name, problem in before.items()
+        if name in after and after[name]["groups"] == problem["groups"]
     ]
     if not common:
         raise UsageError(f"{old.path} and {new.path} have no problem of one name and shape")
+    pairs = [(before[name], after[name]) for name in common]
+    differences = [Difference(x["name"], x["samples_s"], y["samples_s"]) for x, y in pairs]
     return Comparison(
         old,
         new,
-        tuple(_difference(old.problems[name], new.problems[name]) for name in common),
-        (*clashes, *_unmatched(old, new), *_news(old.head, new.head)),
+        tuple(differences),
+        gaps=(
+            *_hardly_measured(old, [before[name] for name in common]),
+            *_hardly_measured(new, [after[name] for name in common]),
+            *(
+                f"{name} has other groups in {new.path}: not compared"
+                if name in after
+                else f"{name} is in {old.path}, but not in {new.path}"
+                for name in before
+                if name not in common
+            ),
+        ),
+        notes=(
+            *(f"compared although they differ in {clash}" for clash in clashes),
+            *_unfinished(old, new),
+            *(
+                f"{name} is in {new.path}, but not in {old.path}"
+                for name in after
+                if name not in before
+            ),
+            *changes.told(old.head, new.head, pairs),
+        ),
     )
 
 
-def _clashes(old: dict[str, Any], new: dict[str, Any]) -> Iterator[str]:
-    """What makes two runs' times mean different things."""
-    for what, keys in (
-        ("device", ("device", "kind")),
-        ("device", ("device", "name")),
-        ("cache", ("settings", "cache")),
-        ("data", ("settings", "data")),
-    ):
-        before, after = old, new
-        for key in keys:
-            before, after = before[key], after[key]
-        if before != after:
-            yield f"{what} ({before} and {after})"
+def _chosen(
+    old: Saved, new: Saved, only: Sequence[str]
+) -> tuple[dict[str, Record], dict[str, Record]]:
+    """The problems of both runs that match one of the globs; all if there are none."""
+    for glob in only:
+        if not any(fnmatchcase(name, glob) for name in [*old.problems, *new.problems]):
+            raise UsageError(f"no problem is named '{glob}' in {old.path} or {new.path}")
+
+    def chosen(run: Saved) -> dict[str, Record]:
+        return {
+            name: problem
+            for name, problem in run.problems.items()
+            if not only or any(fnmatchcase(name, glob) for glob in only)
+        }
+
+    return chosen(old), chosen(new)
 
 
-def _unmatched(old: Saved, new: Saved) -> Iterator[str]:
-    for name, problem in old.problems.items():
-        if name not in new.problems:
-            yield f"{name} is only in {old.path}"
-        elif new.problems[name]["groups"] != problem["groups"]:
-            yield f"{name} has other groups in {new.path}: not compared"
-    yield from (f"{name} is only in {new.path}" for name in new.problems.keys() - old.problems)
+def _hardly_measured(run: Saved, problems: Sequence[Record]) -> Iterator[str]:
+    for problem in problems:
+        count = len(problem["samples_s"])
+        if count < MIN_SAMPLES and any(problem["samples_s"]):
+            samples = "1 sample" if count == 1 else f"{count} samples"
+            yield (
+                f"{problem['name']} is UNSURE: {samples} in {run.path}, and {MIN_SAMPLES} are "
+                "needed to tell"
+            )
 
 
-def _news(old: dict[str, Any], new: dict[str, Any]) -> Iterator[str]:
-    """What changed between the runs and may be why the times did."""
-    if old["device"]["driver"] != new["device"]["driver"]:
-        yield f"driver {old['device']['driver']} became {new['device']['driver']}"
-    before, after = (head["settings"].get("launch", "grouped") for head in (old, new))
-    if before != after:
-        yield f"launch {before} became {after}"
-    if old["cubin_sha256"] != new["cubin_sha256"]:
-        yield f"cubins {old['cubin_sha256'][:12]} became {new['cubin_sha256'][:12]}"
-
-
-def _difference(old: dict[str, Any], new: dict[str, Any]) -> Difference:
-    before, after = np.array(old["samples_s"]), np.array(new["samples_s"])
-    return Difference(
-        name=old["name"],
-        old_s=float(np.median(before)),
-        new_s=float(np.median(after)),
-        interval=interval(before, after),
-    )
+def _unfinished(*runs: Saved) -> Iterator[str]:
+    for run in runs:
+        if len(run.problems) < run.total:
+            yield (
+                f"{run.path} is not complete: {len(run.problems)} of {run.total} problems were "
+                "measured; run --resume goes on with it"
+            )

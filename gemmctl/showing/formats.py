@@ -6,36 +6,53 @@ import csv
 import io
 import json
 import math
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
-from gemmctl.showing.report import Record, Report
+from gemmctl.showing.report import Record, Report, word
 
 Format = Literal["table", "plain", "markdown", "csv", "json", "jsonl"]
 
-# Words that stand out in a coloured table, by their SGR code.
+# Words and signs that stand out in a coloured table, by their SGR code.
+GOOD, WRONG, DOUBTFUL = "32", "1;31", "33"
 STYLES = {
-    **{"ok": "32", "BAD": "1;31", "UNSURE": "33"},
-    **{"FAST": "32", "FASTER": "32", "SLOW": "1;31", "SLOWER": "1;31"},
+    **dict.fromkeys(("ok", "FAST", "FASTER", "<"), GOOD),
+    **dict.fromkeys(("BAD", "SLOW", "SLOWER", ">"), WRONG),
+    **dict.fromkeys(("UNSURE", "?"), DOUBTFUL),
 }
 
 
-def render(report: Report, format: Format, *, color: bool = False) -> str:
-    """The report as text that ends in a newline."""
+def render(report: Report, format: Format, *, color: bool = False, width: int | None = None) -> str:
+    """The report as text that ends in a newline; a table no wider than ``width``, if it can be."""
     match format:
         case "json":
-            whole = {**report.head, report.items: report.records}
-            return json.dumps(_plain(whole), indent=1) + "\n"
+            return document(report.head, report.items, map(compact, report.records))
         case "jsonl":
             return "".join(line(report.head, record) for record in report.records)
         case "csv":
-            return _csv([{**report.head, **record} for record in report.records])
+            return _csv([{**record, **report.head} for record in report.records])
+    if format == "table" and width is not None:
+        report = _fitted(report, width)
     return _text(report, format, color)
+
+
+def document(head: Record, items: str, records: Iterable[str]) -> str:
+    """A whole JSON document; of the records, which are JSON already, each is a line."""
+    top = json.dumps(_plain({**head, items: []}), indent=1).removesuffix("]\n}")
+    lines = ",\n  ".join(records)
+    return f"{top}\n  {lines}\n ]\n}}\n"
 
 
 def line(head: Record, record: Record) -> str:
     """One record as a line of JSON that stands on its own."""
-    return json.dumps(_plain({**head, **record}), separators=(",", ":")) + "\n"
+    return compact({**head, **record}) + "\n"
+
+
+def compact(record: Record) -> str:
+    """A record as JSON on one line."""
+    return json.dumps(_plain(record), separators=(",", ":"))
 
 
 def _plain(value: Any) -> Any:
@@ -65,23 +82,33 @@ def _flat(record: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, An
         if isinstance(value, Mapping):
             yield from _flat(value, f"{prefix}{name}.")
         elif not isinstance(value, list | tuple):
-            yield prefix + name, value
+            yield word(prefix + name), value
+
+
+def _fitted(report: Report, width: int) -> Report:
+    """The report with the columns that fit, a note that names the others, and notes that fit."""
+    table, missing = report.table.fitted(width)
+    notes = list(report.notes)
+    if missing:
+        notes.append(f"no room for {', '.join(missing)}: --columns picks, -f plain has them all")
+    wrapper = textwrap.TextWrapper(width, break_long_words=False, break_on_hyphens=False)
+    return replace(report, table=table, notes=[wrapper.fill(note) for note in notes])
 
 
 def _text(report: Report, format: Format, color: bool) -> str:
     import tabulate
 
     tabulate.MIN_PADDING = 0  # it would widen every column by two blanks
-    rows = report.rows
+    rows = report.table.rows
     if format == "markdown":
         rows = [[cell.replace("|", "\\|") for cell in row] for row in rows]
     elif color:
         rows = [[_styled(cell) for cell in row] for row in rows]
     table = tabulate.tabulate(
         rows,
-        headers=report.titles,
+        headers=report.table.titles,
         tablefmt={"table": "simple", "plain": "plain", "markdown": "pipe"}[format],
-        colalign=["left" if left else "right" for left in report.left] if rows else None,
+        colalign=["left" if left else "right" for left in report.table.left] if rows else None,
         disable_numparse=True,
     )
     notes = () if format == "plain" else report.notes
@@ -90,4 +117,5 @@ def _text(report: Report, format: Format, color: bool) -> str:
 
 
 def _styled(cell: str) -> str:
-    return f"\x1b[{STYLES[cell]}m{cell}\x1b[0m" if cell in STYLES else cell
+    said = cell.lstrip("0123456789.")  # a ratio may have its verdict behind it
+    return f"\x1b[{STYLES[said]}m{cell}\x1b[0m" if said in STYLES else cell

@@ -6,7 +6,9 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from gemmctl import __version__
+from gemmctl.lists import shipped
 from gemmctl.showing.report import Report, head_of, number
+from gemmctl.showing.table import Table
 
 if TYPE_CHECKING:
     from gemmctl.device.base import Facts, Telemetry
@@ -47,6 +49,7 @@ def report(
         clock, power = number(telemetry.sm_hz, 1e6), number(telemetry.power_w)
         rows.append(["now", f"{clock} MHz, {power} W, {throttle}"])
     rows += [
+        ["lists", " ".join(f"@{name}" for name in shipped.names())],
         ["cubins", str(cubins.folder)],
         ["cubin sha256", cubins.sha256],
         ["compiler", cubins.compiler],
@@ -68,10 +71,9 @@ def report(
             "why_not_gpu": why_not_gpu,
             "telemetry": asdict(telemetry) if telemetry else None,
             "compiler": cubins.compiler,
+            "lists": shipped.names(),
         },
         items="kernels",
         records=[asdict(kernel) for kernel in cubins.kernels],
-        titles=["what", "value"],
-        rows=rows,
-        left=[True, True],
+        table=Table(["what", "value"], rows, left=[True, True], ranks=[0, 0]),
     )

@@ -8,16 +8,8 @@ from dataclasses import asdict, fields
 from typing import TYPE_CHECKING
 
 from gemmctl.lists.problem import Group
-from gemmctl.showing.report import (
-    Column,
-    Record,
-    Report,
-    bound_note,
-    head_of,
-    number,
-    percent,
-    tabled,
-)
+from gemmctl.showing.report import Record, Report, bound_note, head_of, number, percent
+from gemmctl.showing.table import Column, View
 
 if TYPE_CHECKING:
     from gemmctl.device.roofline import Roofline
@@ -29,11 +21,11 @@ def about() -> tuple[Column[Plan], ...]:
     """What every table says of a problem."""
     return (
         Column("problem", lambda p: p.problem.name, left=True),
-        Column("groups", lambda p: str(len(p.problem.groups))),
-        Column("dtype", lambda p: p.dtype, left=True),
-        Column("MxNxK", lambda p: p.shape, left=True),
-        Column("GFLOP", lambda p: number(p.flops, 1e9)),
-        Column("MB", lambda p: number(p.bytes, 1e6)),
+        Column("groups", lambda p: str(len(p.problem.groups)), rank=6),
+        Column("dtype", lambda p: p.dtype, left=True, rank=7),
+        Column("MxNxK", lambda p: p.shape, left=True, rank=5),
+        Column("GFLOP", lambda p: number(p.flops, 1e9), rank=8),
+        Column("MB", lambda p: number(p.bytes, 1e6), rank=9),
     )
 
 
@@ -62,9 +54,7 @@ def record(plan: Plan) -> Record:
     }
 
 
-def report(
-    plans: Sequence[Plan], roofline: Roofline, cubins: Manifest, *, verbose: bool = False
-) -> Report:
+def report(plans: Sequence[Plan], roofline: Roofline, cubins: Manifest, view: View) -> Report:
     """What would run, and the time that no kernel can beat."""
 
     def bound_s(plan: Plan) -> float:
@@ -72,18 +62,18 @@ def report(
 
     columns: tuple[Column[Plan], ...] = (
         *about(),
-        Column("kernel", lambda p: p.kernel, left=True),
-        Column("launches", lambda p: str(len(p.launches))),
-        Column("tiles", lambda p: str(p.tiles)),
-        Column("waves", lambda p: number(p.waves, digits=3)),
-        Column("padding %", lambda p: percent(1 - p.tile_efficiency)),
+        Column("kernel", lambda p: p.kernel, left=True, rank=1),
+        Column("launches", lambda p: str(len(p.launches)), rank=4),
+        Column("tiles", lambda p: str(p.tiles), rank=3),
+        Column("waves", lambda p: number(p.waves, digits=3), rank=2),
+        Column("padding %", lambda p: percent(1 - p.tile_efficiency), rank=2),
         Column("bound us", lambda p: number(bound_s(p), 1e-6)),
-        Column("plan us", lambda p: number(p.plan_s, 1e-6)),
-        Column("estimate us", lambda p: number(p.estimate_s, 1e-6), verbose=True),
-        Column("arena MB", lambda p: number(p.layout.size, 1e6), verbose=True),
-        Column("tile widths", _widths, left=True, verbose=True),
+        Column("plan us", lambda p: number(p.plan_s, 1e-6), rank=5),
+        Column("estimate us", lambda p: number(p.estimate_s, 1e-6), verbose=True, rank=10),
+        Column("arena MB", lambda p: number(p.layout.size, 1e6), verbose=True, rank=11),
+        Column("tile widths", _widths, left=True, verbose=True, rank=12),
     )
-    titles, rows, left = tabled(columns, plans, verbose)
+    plans = view.order(columns, plans)
     return Report(
         head={**head_of("plan", cubins), "roofline": asdict(roofline)},
         items="problems",
@@ -91,9 +81,7 @@ def report(
             {**record(plan), "bound_s": bound_s(plan), "estimate_s": plan.estimate_s}
             for plan in plans
         ],
-        titles=titles,
-        rows=rows,
-        left=left,
+        table=view.table(columns, plans),
         notes=[*bound_note(roofline), "plan us is what planning took this machine"],
     )
 

@@ -7,32 +7,43 @@ from collections.abc import Callable
 from types import TracebackType
 
 PATIENCE_S = 1.0  # what is done by then needs no bar
+SPEED_PERIOD_S = 600.0  # that the time left is guessed from; parts differ, so a long look back
 
 
 class Bar:
     """Counts parts done; a context manager that shows itself late and leaves nothing behind."""
 
-    def __init__(self, total: int, *, shown: bool) -> None:
+    def __init__(self, total: int, *, shown: bool, color: bool = True) -> None:
         """``total`` parts; nothing at all happens unless ``shown``."""
         self._total = total
         self._shown = shown
+        self._color = color
         self._begun = 0
 
     def __enter__(self) -> Bar:
         """Start to wait."""
         if self._shown:
             from rich.console import Console
-            from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+            from rich.progress import (
+                BarColumn,
+                Progress,
+                TextColumn,
+                TimeElapsedColumn,
+                TimeRemainingColumn,
+            )
 
             # Left to itself rich would send what others print to stdout through this bar's stderr.
             self._progress = Progress(
-                TextColumn("{task.description}"),
+                TextColumn("{task.description}", markup=False),
                 BarColumn(),
                 TimeElapsedColumn(),
-                console=Console(stderr=True),
+                TimeRemainingColumn(),
+                TextColumn("left"),
+                console=Console(stderr=True, color_system="auto" if self._color else None),
                 transient=True,
                 redirect_stdout=False,
                 redirect_stderr=False,
+                speed_estimate_period=SPEED_PERIOD_S,
             )
             self._task = self._progress.add_task("", total=self._total)
             self._timer = threading.Timer(PATIENCE_S, self._progress.start)

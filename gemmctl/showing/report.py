@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from gemmctl import __version__
+from gemmctl.showing.table import Table
 
 if TYPE_CHECKING:
+    from gemmctl.device.base import Facts
     from gemmctl.device.roofline import Roofline
     from gemmctl.kernels.cubins import Manifest
     from gemmctl.planning.plan import Plan
 
-FORMAT = 1  # of every JSON document; a new number whenever a reader of the old one would err
+FORMAT = 2  # of every JSON document; a new number whenever a reader of the old one would err
+HOST_BOUND = 0.1  # share of samples; fewer move a median by a seventh of a standard deviation
+HOST_NOTE = (
+    "*: the GPU had begun before the host had queued all of it, in a tenth of the samples or "
+    "more: that time may hold the host's"
+)
+MAX_NAMES = 5  # problems that a note names one by one
 TUNED_NOTE = "tuned: cut as gemmctl tune found fastest on this device; --no-tune-cache ignores that"
 
 Record = dict[str, Any]
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -26,40 +33,16 @@ class Report:
     """What a command found, ready for every format.
 
     ``head`` holds what is true of the whole, ``records`` what is true of each item, both in base
-    units with the unit in the name. ``rows`` are the same items for people, ``details`` results
-    that no row holds, ``notes`` what one has to know to read the rows.
+    units with the unit in the name. ``table`` is the same for people, ``details`` results that no
+    row holds, ``notes`` what one has to know to read the rows.
     """
 
     head: Record
     items: str  # the name of the list of records
     records: Sequence[Record]
-    titles: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    left: Sequence[bool]  # which columns are text
+    table: Table
     details: Sequence[str] = ()
     notes: Sequence[str] = ()
-
-
-@dataclass(frozen=True)
-class Column(Generic[T]):
-    """A column of a table: its title, and its cell for one item."""
-
-    title: str
-    cell: Callable[[T], str]
-    left: bool = False
-    verbose: bool = False  # only with -v
-
-
-def tabled(
-    columns: Sequence[Column[T]], items: Sequence[T], verbose: bool
-) -> tuple[list[str], list[list[str]], list[bool]]:
-    """Titles, rows and alignment of the columns that are shown."""
-    shown = [column for column in columns if verbose or not column.verbose]
-    return (
-        [column.title for column in shown],
-        [[column.cell(item) for column in shown] for item in items],
-        [column.left for column in shown],
-    )
 
 
 def number(value: float | None, scale: float = 1.0, digits: int = 4) -> str:
@@ -72,9 +55,19 @@ def number(value: float | None, scale: float = 1.0, digits: int = 4) -> str:
     return f"{scaled:.{max(0, digits - 1 - math.floor(math.log10(abs(scaled))))}f}"
 
 
+def time_cell(median_s: float | None, host_bound: float) -> str:
+    """A median in us, marked if it may hold the host's time."""
+    return number(median_s, 1e-6) + ("*" if host_bound >= HOST_BOUND else "")
+
+
 def word(text: str) -> str:
     """Text as one cell that programs which split at blanks see as one, too."""
     return text.replace(" ", "-")
+
+
+def names(problems: Sequence[str]) -> str:
+    """Problems by name, or their number where they are many."""
+    return ", ".join(problems) if len(problems) <= MAX_NAMES else f"{len(problems)} problems"
 
 
 def percent(value: float | None) -> str:
@@ -87,6 +80,11 @@ def ratio_cell(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
 
 
+def interval_cell(interval: tuple[float, float] | None) -> str:
+    """An interval of ratios."""
+    return "-" if interval is None else "..".join(f"{end:.3f}" for end in interval)
+
+
 def head_of(command: str, cubins: Manifest) -> Record:
     """What the head of every document holds."""
     return {
@@ -97,9 +95,14 @@ def head_of(command: str, cubins: Manifest) -> Record:
     }
 
 
-def kernel_cell(plan: Plan) -> str:
+def on_cpu(facts: Facts) -> str:
+    """What stands before the kernels that a CPU stood in for."""
+    return "cpu:" if facts.kind == "cpu" else ""
+
+
+def kernel_cell(plan: Plan, facts: Facts) -> str:
     """The kernels of a plan as one cell."""
-    return ("tuned:" if plan.tuned else "") + plan.kernel
+    return on_cpu(facts) + ("tuned:" if plan.tuned else "") + plan.kernel
 
 
 def tuned_note(plans: Iterable[Plan]) -> list[str]:

@@ -1,15 +1,32 @@
-"""Files that keep a whole run: written aside and renamed, so that none is ever half there."""
+"""Runs that were saved, read back: everything that is needed of them is there, or they are refused.
+
+A run is what ``run --save`` wrote, or what ``run -f json`` or ``run -f jsonl`` printed.
+"""
 
 from __future__ import annotations
 
 import json
-import os
+import math
+import sys
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from types import NoneType
 from typing import Any
 
 from gemmctl.errors import UsageError
-from gemmctl.showing.formats import render
-from gemmctl.showing.report import FORMAT, Record, Report
+from gemmctl.showing.report import FORMAT, Record
+
+FORMATS = range(1, FORMAT + 1)  # 1 has no version of the data
+
+Fields = Mapping[str, type | tuple[type, ...]]
+
+# What every run has, and every problem in it, with the types that JSON gives them.
+_HEAD: Fields = {"cubin_sha256": str, "device": dict, "settings": dict}
+_DEVICE: Fields = {"kind": str, "name": str, "driver": (str, NoneType)}
+_SETTINGS: Fields = {"cache": str, "data": dict}
+_PROBLEM: Fields = {"name": str, "groups": list, "samples_s": list}
+# What a line of jsonl says of its run.
+_HEAD_FIELDS = ("format", "command", "gemmctl", "date", *_HEAD)
 
 
 @dataclass(frozen=True)
@@ -20,59 +37,111 @@ class Saved:
     head: Record
     problems: dict[str, Record]  # by name
 
-
-def check_writable(path: str) -> None:
-    """Raise UsageError if ``save`` could not write there; leaves nothing behind."""
-    if os.path.exists(path):
-        if not os.path.isfile(path):
-            raise UsageError(f"cannot save to {path}: it is not a file")
-        if not os.access(path, os.W_OK):
-            raise UsageError(f"cannot save to {path}: no write permission")
-    aside = _aside(path)
-    try:
-        with open(aside, "x"):
-            os.unlink(aside)
-    except OSError as error:
-        raise UsageError(f"cannot save to {path}: {error.strerror}") from None
-
-
-def save(report: Report, path: str) -> None:
-    """Write the whole report as JSON.
-
-    Raises UsageError if the file system refuses.
-    """
-    aside = _aside(path)
-    try:
-        with open(aside, "x", encoding="utf-8") as file:
-            file.write(render(report, "json"))
-        os.replace(aside, os.path.realpath(path))
-    except OSError as error:
-        raise UsageError(f"cannot save to {path}: {error.strerror}") from None
+    @property
+    def total(self) -> int:
+        """How many problems the run was to measure."""
+        count: int = self.head.get("problem_count", len(self.problems))
+        return count
 
 
 def load(path: str) -> Saved:
-    """Read a run that ``save`` wrote.
+    """Read a run; the path ``-`` is standard input.
 
-    Raises UsageError if the file cannot be read or is not such a run.
+    Raises UsageError if the file cannot be read, is no run, or lacks what every run has.
     """
+    name = "standard input" if path == "-" else path
     try:
-        with open(path, encoding="utf-8") as file:
-            head: Any = json.load(file)
+        if path == "-":
+            text = sys.stdin.read()
+        else:
+            with open(path, encoding="utf-8") as file:
+                text = file.read()
+        documents = list(_documents(text))
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from None
-    except ValueError:
-        raise UsageError(f"{path} is not JSON; compare reads what run --save wrote") from None
-    if not isinstance(head, dict) or head.get("command") != "run" or "problems" not in head:
-        raise UsageError(f"{path} is not a saved run; compare reads what run --save wrote")
-    if head.get("format") != FORMAT:
-        raise UsageError(
-            f"{path} has format {head.get('format')}, this gemmctl reads format {FORMAT}; "
-            "save the run again with this version"
-        )
-    problems = {problem["name"]: problem for problem in head.pop("problems")}
-    return Saved(path, head, problems)
+    except (ValueError, RecursionError):
+        raise UsageError(f"{name} is not JSON; it has to be what run --save wrote") from None
+    head, problems = _run(name, documents)
+    _check_head(name, head)
+    found: dict[str, Record] = {}
+    for number, problem in enumerate(problems, 1):
+        _check_problem(name, number, problem)
+        if problem["name"] in found:
+            raise UsageError(f"{name}: there are two problems '{problem['name']}'")
+        found[problem["name"]] = problem
+    return Saved(name, head, found)
 
 
-def _aside(path: str) -> str:
-    folder, name = os.path.split(os.path.realpath(path))
-    return os.path.join(folder, f".{name}.{os.getpid()}.part")
+def _documents(text: str) -> Iterator[Any]:
+    """The JSON documents in a text: one, or one on every line."""
+    try:
+        yield json.loads(text)
+    except json.JSONDecodeError as error:
+        if error.msg != "Extra data":
+            raise
+        for line in filter(str.strip, text.splitlines()):
+            yield json.loads(line)
+
+
+def _run(path: str, documents: list[Any]) -> tuple[Record, list[Any]]:
+    """The head of a run, and its problems."""
+    for document in documents:
+        if not isinstance(document, dict) or document.get("command") != "run":
+            raise UsageError(f"{path} is not a saved run; run --save writes one")
+        if document.get("format") not in FORMATS:
+            raise UsageError(
+                f"{path} has format {document.get('format')}, this gemmctl reads formats up to "
+                f"{FORMAT}; save the run again with this version, or use a newer one"
+            )
+    first = documents[0]
+    if len(documents) == 1 and "problems" in first:
+        _require(path, first, {"problems": list})
+        return {key: value for key, value in first.items() if key != "problems"}, first["problems"]
+    head = {key: first[key] for key in _HEAD_FIELDS if key in first}
+    for number, line in enumerate(documents[1:], 2):
+        for key in (*_HEAD, "format"):
+            if line.get(key) != first.get(key):
+                raise UsageError(f"{path}: line {number} is of another run than line 1: its {key} "
+                                 "differs")  # fmt: skip
+    return head, documents
+
+
+def _check_head(path: str, head: Record) -> None:
+    _require(path, head, _HEAD)
+    _require(f"{path}: device", head["device"], _DEVICE)
+    _require(f"{path}: settings", head["settings"], _SETTINGS)
+    if "problem_count" in head:
+        _require(path, head, {"problem_count": int})
+
+
+def _check_problem(path: str, number: int, problem: Any) -> None:
+    where = f"{path}: problem {number}"
+    if isinstance(problem, dict) and isinstance(problem.get("name"), str):
+        where = f"{path}: problem '{problem['name']}'"
+    _require(where, problem, _PROBLEM)
+    if not problem["samples_s"]:
+        raise UsageError(f"{where} has no samples in samples_s")
+    if "telemetry" in problem:
+        _require(where, problem, {"telemetry": list})
+        for reading in problem["telemetry"]:
+            _require(f"{where}: telemetry", reading, {"sm_hz": float})
+    for sample in problem["samples_s"]:
+        if not _is_time(sample):
+            raise UsageError(f"{where} has {json.dumps(sample)} in samples_s, which is no time")
+
+
+def _require(where: str, found: Any, fields: Fields) -> None:
+    """Raise UsageError if ``found`` is no mapping that has these fields of these types."""
+    if not isinstance(found, dict):
+        raise UsageError(f"{where} is {json.dumps(found)[:40]}, not a mapping")
+    for field, kind in fields.items():
+        if field not in found:
+            raise UsageError(f"{where} has no {field}")
+        if not isinstance(found[field], kind):
+            raise UsageError(f"{where} has {json.dumps(found[field])[:40]} as its {field}")
+
+
+def _is_time(value: object) -> bool:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return False
+    return 0 <= value <= sys.float_info.max and math.isfinite(value)

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from gemmctl.measuring.tune_cache import fingerprint
 from gemmctl.showing.report import (
-    Column,
     Record,
     Report,
     head_of,
     number,
+    on_cpu,
     percent,
     ratio_cell,
-    tabled,
     word,
 )
+from gemmctl.showing.table import Column, View
 
 if TYPE_CHECKING:
     from gemmctl.device.base import Facts
@@ -37,61 +37,72 @@ def head(facts: Facts, settings: TuneSettings, cubins: Manifest) -> Record:
     }
 
 
+@dataclass(frozen=True)
+class Placed:
+    """One way that was tried to run a problem, and its place among the others."""
+
+    ranking: Ranking
+    rank: int  # from 1
+    trial: Trial
+
+
 def records(ranking: Ranking) -> list[Record]:
     """Every way that was tried to run a problem, in base units, with every sample."""
-    return [
-        {
-            "name": trial.plan.problem.name,
-            "problem_sha256": fingerprint(trial.plan.problem),
-            "rank": rank,
-            "choice": trial.choice,
-            "choices": [asdict(choice) for choice in trial.plan.choices],
-            "tiles": trial.plan.tiles,
-            "waves": trial.plan.waves,
-            "tile_efficiency": trial.plan.tile_efficiency,
-            "estimate_s": trial.plan.estimate_s,
-            "median_s": trial.median_s,
-            "ratio": ranking.ratio(trial),
-            "spread": trial.spread,
-            "rounds": trial.rounds,
-            "samples_s": list(trial.samples),
-        }
-        for rank, trial in enumerate(ranking.trials, 1)
-    ]
+    return [_record(placed) for placed in _placed(ranking)]
 
 
-def report(
-    head: Record, rankings: Sequence[Ranking], facts: Facts, *, verbose: bool = False
-) -> Report:
+def _placed(ranking: Ranking) -> list[Placed]:
+    return [Placed(ranking, rank, trial) for rank, trial in enumerate(ranking.trials, 1)]
+
+
+def _record(placed: Placed) -> Record:
+    trial = placed.trial
+    return {
+        "name": trial.plan.problem.name,
+        "problem_sha256": fingerprint(trial.plan.problem),
+        "rank": placed.rank,
+        "choice": trial.choice,
+        "choices": [asdict(choice) for choice in trial.plan.choices],
+        "tiles": trial.plan.tiles,
+        "waves": trial.plan.waves,
+        "tile_efficiency": trial.plan.tile_efficiency,
+        "estimate_s": trial.plan.estimate_s,
+        "median_s": trial.median_s,
+        "ratio": placed.ranking.ratio(trial),
+        "spread": trial.spread,
+        "rounds": trial.rounds,
+        "samples_s": list(trial.samples),
+    }
+
+
+def columns(facts: Facts) -> tuple[Column[Placed], ...]:
+    """What the table says of every way that was tried."""
+    return (
+        Column("problem", lambda p: p.trial.plan.problem.name, left=True),
+        Column("rank", lambda p: str(p.rank)),
+        Column("choice", lambda p: on_cpu(facts) + word(p.trial.choice), left=True),
+        Column("tiles", lambda p: str(p.trial.plan.tiles), rank=3),
+        Column("waves", lambda p: number(p.trial.plan.waves, digits=3), rank=2),
+        Column("padding %", lambda p: percent(1 - p.trial.plan.tile_efficiency), verbose=True,
+               rank=4),
+        Column("estimate us", lambda p: number(p.trial.plan.estimate_s, 1e-6), rank=1),
+        Column("time us (cold)", lambda p: number(p.trial.median_s, 1e-6)),
+        Column("vs best", lambda p: ratio_cell(p.ranking.ratio(p.trial))),
+        Column("spread %", lambda p: percent(p.trial.spread), verbose=True, rank=5),
+        Column("rounds", lambda p: str(p.trial.rounds), verbose=True, rank=6),
+        Column("samples", lambda p: str(len(p.trial.samples)), verbose=True, rank=7),
+    )  # fmt: skip
+
+
+def report(head: Record, rankings: Sequence[Ranking], facts: Facts, view: View) -> Report:
     """A row for every way that was tried to run a problem, the best first."""
-    on_cpu = "cpu:" if facts.kind == "cpu" else ""
-    columns: tuple[Column[tuple[Ranking, int, Trial]], ...] = (
-        Column("problem", lambda rit: rit[2].plan.problem.name, left=True),
-        Column("rank", lambda rit: str(rit[1])),
-        Column("choice", lambda rit: on_cpu + word(rit[2].choice), left=True),
-        Column("tiles", lambda rit: str(rit[2].plan.tiles)),
-        Column("waves", lambda rit: number(rit[2].plan.waves, digits=3)),
-        Column("padding %", lambda rit: percent(1 - rit[2].plan.tile_efficiency), verbose=True),
-        Column("estimate us", lambda rit: number(rit[2].plan.estimate_s, 1e-6)),
-        Column("time us (cold)", lambda rit: number(rit[2].median_s, 1e-6)),
-        Column("vs best", lambda rit: ratio_cell(rit[0].ratio(rit[2]))),
-        Column("spread %", lambda rit: percent(rit[2].spread), verbose=True),
-        Column("rounds", lambda rit: str(rit[2].rounds), verbose=True),
-        Column("samples", lambda rit: str(len(rit[2].samples)), verbose=True),
-    )
-    items = [
-        (ranking, rank, trial)
-        for ranking in rankings
-        for rank, trial in enumerate(ranking.trials, 1)
-    ]
-    titles, rows, left = tabled(columns, items, verbose)
+    about = columns(facts)
+    tried = view.order(about, [placed for ranking in rankings for placed in _placed(ranking)])
     return Report(
         head=head,
         items="candidates",
-        records=[record for ranking in rankings for record in records(ranking)],
-        titles=titles,
-        rows=rows,
-        left=left,
+        records=[_record(placed) for placed in tried],
+        table=view.table(about, tried),
         notes=[
             f"{facts.name}: choice is kernel, widest tile and parts of K; estimate is the cost "
             "model's; the smallest estimate is what runs where nothing was tuned",

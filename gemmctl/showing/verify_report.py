@@ -9,16 +9,15 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from gemmctl.showing.report import (
-    Column,
     Record,
     Report,
     head_of,
     kernel_cell,
     number,
-    tabled,
     tuned_note,
     word,
 )
+from gemmctl.showing.table import Column, View
 
 if TYPE_CHECKING:
     from gemmctl.device.base import Facts
@@ -65,6 +64,14 @@ class Checked:
         return dict(Counter(verdict.method for verdict in self.verdicts))
 
 
+@dataclass(frozen=True)
+class Judged:
+    """One group's verdict, and the check that it is of."""
+
+    checked: Checked
+    verdict: Verdict
+
+
 def head(facts: Facts, cubins: Manifest) -> Record:
     """What is true of a whole check."""
     return {**head_of("verify", cubins), "device": asdict(facts)}
@@ -86,52 +93,65 @@ def record(checked: Checked) -> Record:
     }
 
 
-def report(
-    head: Record, checks: Sequence[Checked], facts: Facts, *, verbose: bool = False
-) -> Report:
-    """A row per problem and kind of data (with ``verbose`` per group), and each wrong group."""
-    on_cpu = "cpu:" if facts.kind == "cpu" else ""
-    if verbose:
-        per_group: tuple[Column[tuple[Checked, Verdict]], ...] = (
-            Column("problem", lambda cv: cv[0].plan.problem.name, left=True),
-            Column("data", lambda cv: cv[0].data.kind, left=True),
-            Column("kernel", lambda cv: on_cpu + kernel_cell(cv[0].plan), left=True),
-            Column("group", lambda cv: str(cv[1].group)),
-            Column("MxNxK", lambda cv: _shape(cv[0], cv[1].group), left=True),
-            Column("method", lambda cv: word(cv[1].method), left=True),
-            Column("worst", lambda cv: number(cv[1].worst, digits=3)),
-            Column("rms", lambda cv: number(cv[1].rms, digits=3)),
-            Column("rms limit", lambda cv: number(cv[1].rms_limit, digits=3)),
-            Column("bad", lambda cv: str(cv[1].bad)),
-            Column("verdict", lambda cv: "ok" if cv[1].ok else "BAD", left=True),
-        )
-        pairs = [(checked, verdict) for checked in checks for verdict in checked.verdicts]
-        titles, rows, left = tabled(per_group, pairs, verbose)
+def columns(facts: Facts) -> tuple[Column[Checked], ...]:
+    """What the table says of a problem and kind of data."""
+    return (
+        Column("problem", lambda c: c.plan.problem.name, left=True),
+        Column("data", lambda c: c.data.kind, left=True),
+        Column("kernel", lambda c: kernel_cell(c.plan, facts), left=True, rank=3),
+        Column("groups", lambda c: str(len(c.verdicts)), rank=2),
+        Column("good", lambda c: str(len(c.verdicts) - len(c.bad)), rank=1),
+        Column("bad", lambda c: str(len(c.bad))),
+        Column("method", lambda c: ",".join(map(word, c.methods)), left=True, rank=4),
+        Column("worst", lambda c: number(c.worst, digits=3)),
+        Column("verdict", lambda c: "BAD" if c.bad else "ok", left=True),
+    )
+
+
+def group_columns(facts: Facts) -> tuple[Column[Judged], ...]:
+    """What the table says of each group."""
+    return (
+        Column("problem", lambda j: j.checked.plan.problem.name, left=True),
+        Column("data", lambda j: j.checked.data.kind, left=True),
+        Column("kernel", lambda j: kernel_cell(j.checked.plan, facts), left=True, rank=3),
+        Column("group", lambda j: str(j.verdict.group)),
+        Column("MxNxK", lambda j: _shape(j.checked, j.verdict.group), left=True, rank=1),
+        Column("method", lambda j: word(j.verdict.method), left=True, rank=2),
+        Column("worst", lambda j: number(j.verdict.worst, digits=3)),
+        Column("rms", lambda j: number(j.verdict.rms, digits=3), rank=4),
+        Column("rms limit", lambda j: number(j.verdict.rms_limit, digits=3), rank=5),
+        Column("bad", lambda j: str(j.verdict.bad)),
+        Column("verdict", lambda j: "ok" if j.verdict.ok else "BAD", left=True),
+    )
+
+
+def check(facts: Facts, view: View) -> None:
+    """Raise UsageError if the view asks for columns that ``report`` would not have."""
+    if view.verbose:
+        view.check(group_columns(facts))
     else:
-        per_problem: tuple[Column[Checked], ...] = (
-            Column("problem", lambda c: c.plan.problem.name, left=True),
-            Column("data", lambda c: c.data.kind, left=True),
-            Column("kernel", lambda c: on_cpu + kernel_cell(c.plan), left=True),
-            Column("groups", lambda c: str(len(c.verdicts))),
-            Column("good", lambda c: str(len(c.verdicts) - len(c.bad))),
-            Column("bad", lambda c: str(len(c.bad))),
-            Column("method", lambda c: ",".join(map(word, c.methods)), left=True),
-            Column("worst", lambda c: number(c.worst, digits=3)),
-            Column("verdict", lambda c: "BAD" if c.bad else "ok", left=True),
-        )
-        titles, rows, left = tabled(per_problem, checks, verbose)
+        view.check(columns(facts))
+
+
+def report(head: Record, checks: Sequence[Checked], facts: Facts, view: View) -> Report:
+    """A row per problem and kind of data (verbose: per group), and each wrong group."""
+    if view.verbose:
+        per_group = group_columns(facts)
+        judged = [Judged(checked, verdict) for checked in checks for verdict in checked.verdicts]
+        table = view.table(per_group, view.order(per_group, judged))
+    else:
+        checks = view.order(columns(facts), checks)
+        table = view.table(columns(facts), checks)
     return Report(
         head=head,
         items="checks",
         records=[record(checked) for checked in checks],
-        titles=titles,
-        rows=rows,
-        left=left,
+        table=table,
         details=[text for checked in checks for text in _wrong(checked)],
         notes=[
             f"{facts.name}: worst is the largest error of an element over what the arithmetic "
             "allows; above 1 is wrong",
-            *([RMS_NOTE] if verbose else []),
+            *([RMS_NOTE] if view.verbose else []),
             *tuned_note(checked.plan for checked in checks),
         ],
     )

@@ -20,7 +20,7 @@ README = (ROOT / "README.md").read_text()
 
 
 @pytest.mark.parametrize("command", ["plan", "run", "verify", "tune"])
-def test_17_all_that_is_wrong_with_all_lists_is_told_at_once(
+def test_edge_17_all_that_is_wrong_with_all_lists_is_told_at_once(
     command: str, gemmctl: Command, tmp_path: Path
 ) -> None:
     (tmp_path / "bad.yaml").write_text(
@@ -43,7 +43,7 @@ def test_17_all_that_is_wrong_with_all_lists_is_told_at_once(
     assert "m must be an integer from 0" in told[3]
 
 
-def test_18_a_wrong_type_is_told_what_can_run(gemmctl: Command) -> None:
+def test_edge_18_a_wrong_type_is_told_what_can_run(gemmctl: Command) -> None:
     def told(element_type: str) -> str:
         group = {"m": 8, "n": 8, "k": 8, "a": element_type}
         done = gemmctl("plan", "-", stdin=json.dumps(listed(group)))
@@ -54,14 +54,14 @@ def test_18_a_wrong_type_is_told_what_can_run(gemmctl: Command) -> None:
     assert told("f32").endswith("no kernel multiplies f32 operands; use one of bf16, f16")
 
 
-def test_18_the_schema_names_what_can_run(gemmctl: Command) -> None:
+def test_edge_18_the_schema_names_what_can_run(gemmctl: Command) -> None:
     group = json.loads(gemmctl("schema").stdout)["definitions"]["group"]["properties"]
     assert group["a"]["enum"] == group["b"]["enum"] == ["bf16", "f16"]
     assert group["d"]["enum"] == ["bf16", "f16", "f32"]
     assert [group[f"{key}_layout"]["enum"] for key in "abd"] == [["row"], ["col"], ["row"]]
 
 
-def test_24_a_long_list_is_read_by_libyaml(gemmctl: Command) -> None:
+def test_edge_24_a_long_list_is_read_by_libyaml(gemmctl: Command) -> None:
     groups = "".join(f"      - {{m: {8 + i}, n: 64, k: 64}}\n" for i in range(10_000))
     text = f"gemmctl: 1\nproblems:\n  # so many?\n  - name: p\n    groups:\n{groups}"
     without = (
@@ -74,7 +74,9 @@ def test_24_a_long_list_is_read_by_libyaml(gemmctl: Command) -> None:
     assert found["group_count"] == 10_000
 
 
-def test_25_of_many_errors_the_first_are_shown_and_the_others_counted(gemmctl: Command) -> None:
+def test_edge_25_of_many_errors_the_first_are_shown_and_the_others_counted(
+    gemmctl: Command,
+) -> None:
     groups = [{"m": 64, "n": 64 + 8 * i, "k": 63} for i in range(10_000)]
     text = json.dumps(listed(*groups)).replace("{", "\n{")
     done = gemmctl("plan", "-", stdin=text)
@@ -87,7 +89,7 @@ def test_25_of_many_errors_the_first_are_shown_and_the_others_counted(gemmctl: C
         assert "the nearest are lda: 64, ldb: 64" in error
 
 
-def test_28_one_slip_is_one_error(gemmctl: Command) -> None:
+def test_edge_28_one_slip_is_one_error(gemmctl: Command) -> None:
     text = "{gemmctl: 1, problems: [{name: p, groups: [{M: 64, N: 256, K: 64}, {m: 64, kk: 64}]}]}"
     done = gemmctl("plan", "-", stdin=text)
     assert done.returncode == 2
@@ -99,7 +101,7 @@ def test_28_one_slip_is_one_error(gemmctl: Command) -> None:
     assert third == "<stdin>:1:76: unknown key 'kk' in a group; did you mean 'k'?"
 
 
-def test_42_what_tune_found_holds_for_the_same_groups_in_the_same_order(
+def test_edge_42_what_tune_found_holds_for_the_same_groups_in_the_same_order(
     gemmctl: Command, tmp_path: Path
 ) -> None:
     groups = [{"m": 64, "n": 64, "k": k} for k in (64, 128)]
@@ -115,7 +117,7 @@ def test_42_what_tune_found_holds_for_the_same_groups_in_the_same_order(
     assert "Any list of the same groups in the same order finds it" in README
 
 
-def test_45_the_schema_refuses_what_gemmctl_refuses(gemmctl: Command, tmp_path: Path) -> None:
+def test_edge_45_the_schema_refuses_what_gemmctl_refuses(gemmctl: Command, tmp_path: Path) -> None:
     validator = jsonschema.Draft7Validator(json.loads(gemmctl("schema").stdout))
     assert len(BAD) >= 46
     names = [f"{number}.yaml" for number in range(len(BAD))]
@@ -133,13 +135,13 @@ def test_45_the_schema_refuses_what_gemmctl_refuses(gemmctl: Command, tmp_path: 
 
 
 @pytest.mark.parametrize("path", sorted(PROBLEMS.glob("*.yaml"))[:2], ids=lambda path: path.stem)
-def test_45_the_schema_accepts_what_gemmctl_accepts(path: Path, gemmctl: Command) -> None:
+def test_edge_45_the_schema_accepts_what_gemmctl_accepts(path: Path, gemmctl: Command) -> None:
     found: Any = json.loads(gemmctl("plan", path, "-f", "json").stdout)["problems"]
     validator = jsonschema.Draft7Validator(json.loads(gemmctl("schema").stdout))
     validator.validate(listed(*found[0]["groups"], name=found[0]["name"]))
 
 
-def test_47_every_line_of_an_error_says_whose_it_is(gemmctl: Command) -> None:
+def test_edge_47_every_line_of_an_error_says_whose_it_is(gemmctl: Command) -> None:
     done = gemmctl("plan", "nope1.yaml", "nope2.yaml")
     assert done.returncode == 2
     assert done.stderr.splitlines() == [

@@ -1,0 +1,35 @@
+"""The problem lists that ship with gemmctl, by name."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+
+from gemmctl.errors import UsageError
+
+
+def folder() -> Path:
+    """Where they are: inside the installed package, or beside it in a checkout."""
+    here = Path(__file__).parent.parent
+    installed = here / "problems"
+    return installed if installed.is_dir() else here.parent / "problems"
+
+
+def names() -> list[str]:
+    """What they are called."""
+    return sorted(path.stem for path in folder().glob("*.yaml"))
+
+
+def paths(name: str) -> list[str]:
+    """The file of the list of that name, of all of them if it is empty.
+
+    Raises UsageError if there is none of that name.
+    """
+    known = names()
+    if name and name not in known:
+        near = difflib.get_close_matches(name, known, 1)
+        hint = f"did you mean @{near[0]}? " if near else ""
+        raise UsageError(
+            f"no list that ships is called '{name}'; {hint}There are {', '.join(known)}"
+        )
+    return [str(folder() / f"{chosen}.yaml") for chosen in ([name] if name else known)]

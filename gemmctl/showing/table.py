@@ -1,0 +1,137 @@
+"""Tables: columns that know their cells, and which of them, in which order, are shown."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from gemmctl.errors import UsageError
+
+GAP = 2  # blanks between two columns
+NOTHING = "-"  # the cell of what has no value
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Column(Generic[T]):
+    """A column of a table: its title, and its cell for one item."""
+
+    title: str
+    cell: Callable[[T], str]
+    left: bool = False  # text, which starts at the left
+    verbose: bool = False  # only with -v
+    rank: int = 0  # on a narrow terminal the highest leaves first; 0 stays
+
+
+@dataclass(frozen=True)
+class Table:
+    """What is seen of some items: a row of cells for each."""
+
+    titles: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    left: Sequence[bool]  # which columns are text
+    ranks: Sequence[int]  # as those of the columns
+
+    def fitted(self, width: int) -> tuple[Table, list[str]]:
+        """The table without the columns that do not fit into so many characters; their titles."""
+        widths = [max(map(len, column)) for column in zip(self.titles, *self.rows, strict=True)]
+        kept = set(range(len(widths)))
+        for leaving in sorted(kept, key=lambda i: self.ranks[i], reverse=True):
+            if sum(widths[i] + GAP for i in kept) - GAP <= width or not self.ranks[leaving]:
+                break
+            kept.remove(leaving)
+        here = sorted(kept)
+        table = Table(
+            titles=[self.titles[i] for i in here],
+            rows=[[row[i] for i in here] for row in self.rows],
+            left=[self.left[i] for i in here],
+            ranks=[self.ranks[i] for i in here],
+        )
+        return table, [title for i, title in enumerate(self.titles) if i not in kept]
+
+
+@dataclass(frozen=True)
+class View:
+    """What a user wants to see of a table.
+
+    ``columns`` picks some by their names, with commas between; None: all, and with ``verbose`` more
+    than all. ``sort`` names a column to order the rows by, from the smallest to the largest, or the
+    other way about after a ``-``; None: as they come. A name is a column's title or words of it.
+    """
+
+    verbose: bool = False
+    columns: str | None = None
+    sort: str | None = None
+
+    def check(self, columns: Sequence[Column[T]]) -> None:
+        """Raise UsageError if there is no such column, or more than one."""
+        self._chosen(columns)
+        if self.sort is not None:
+            _find(columns, self.sort.removeprefix("-"))
+
+    def order(self, columns: Sequence[Column[T]], items: Sequence[T]) -> list[T]:
+        """The items as their rows are to be ordered; raises UsageError as ``check`` does."""
+        if self.sort is None:
+            return list(items)
+        column = _find(columns, self.sort.removeprefix("-"))
+        key: Callable[[str], Any] = _natural if column.left else _number
+        down = self.sort.startswith("-")
+        there = [item for item in items if column.cell(item) != NOTHING]
+        missing = [item for item in items if column.cell(item) == NOTHING]
+        return sorted(there, key=lambda item: key(column.cell(item)), reverse=down) + missing
+
+    def table(self, columns: Sequence[Column[T]], items: Sequence[T]) -> Table:
+        """The items' cells in the columns that are shown; raises UsageError as ``check`` does."""
+        shown = self._chosen(columns)
+        return Table(
+            titles=[column.title for column in shown],
+            rows=[[column.cell(item) for column in shown] for item in items],
+            left=[column.left for column in shown],
+            ranks=[column.rank if self.columns is None else 0 for column in shown],
+        )
+
+    def _chosen(self, columns: Sequence[Column[T]]) -> list[Column[T]]:
+        if self.columns is not None:
+            return [_find(columns, name) for name in self.columns.split(",")]
+        return [column for column in columns if self.verbose or not column.verbose]
+
+
+DEFAULT = View()
+
+
+def _find(columns: Sequence[Column[T]], name: str) -> Column[T]:
+    """The column whose title is ``name``, or begins with it, or has it as a word."""
+    wanted = name.strip().casefold()
+    titles = [column.title.casefold() for column in columns]
+    for matches in (
+        [title == wanted for title in titles],
+        [title.startswith(f"{wanted} ") for title in titles],
+        [wanted in title.split() for title in titles],
+    ):
+        found = [column for column, match in zip(columns, matches, strict=True) if match]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            several = ", ".join(column.title for column in found)
+            raise UsageError(f"which column is '{name}'? It may be {several}")
+    near = difflib.get_close_matches(wanted, [word for title in titles for word in title.split()])
+    hint = f"; did you mean '{near[0]}'?" if near else ""
+    there = ", ".join(column.title for column in columns)
+    raise UsageError(f"there is no column '{name}'{hint} (columns are {there})")
+
+
+def _number(cell: str) -> float:
+    """The number that a cell begins with; words such as n/a come after all numbers."""
+    found = re.match(r"-?\d+(\.\d+)?", cell)
+    return float(found[0]) if found else math.inf
+
+
+def _natural(cell: str) -> list[tuple[int, str]]:
+    """Text in an order in which a2 comes before a10."""
+    parts = re.findall(r"\d+|\D+", cell)
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]

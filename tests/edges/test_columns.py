@@ -1,0 +1,163 @@
+"""Tables in narrow terminals, and what csv and plain have whatever the terminal is.
+
+The number in a test's name is its row in the list of edges of version 0.1.0.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+import pytest
+
+from gemmctl.errors import UsageError
+from gemmctl.showing.table import Column, View
+from support import PROBLEMS, Command, on_terminal
+
+QUICK = ("--max-time", "0.05")
+RUN_COLUMNS = [
+    "problem", "groups", "dtype", "MxNxK", "GFLOP", "MB", "kernel", "time us (cold)", "TFLOP/s",
+    "GB/s", "% of bound", "spread %", "plan us", "set-up us",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120, 200])
+@pytest.mark.parametrize("command", ["run", "verify", "plan"])
+def test_edge_23_a_table_is_no_wider_than_the_terminal_and_names_what_is_left_out(
+    command: str, columns: int
+) -> None:
+    ragged = PROBLEMS / "ragged.yaml"
+    options = QUICK if command == "run" else ()
+    table, notes = on_terminal("stdout", command, ragged, *options, columns=columns).split(
+        "\r\n\r\n"
+    )
+    words = [
+        line for line in notes.splitlines() if " " in line
+    ]  # a long word has a line of its own
+    assert all(len(line) <= columns for line in words)
+    lines = table.replace("\x1b[32m", "").replace("\x1b[0m", "").splitlines()
+    assert all(len(line) <= columns for line in lines)
+    assert lines[0].startswith("problem")
+    if command == "run":
+        shown = [title for title in RUN_COLUMNS if title in lines[0]]
+        assert {"problem", "time us (cold)", "TFLOP/s", "% of bound"} <= set(shown)
+        left_out = [title for title in RUN_COLUMNS if title not in shown]
+        said = f"no room for {', '.join(left_out)}:" in " ".join(notes.split())
+        assert said == bool(left_out)
+
+
+def test_edge_23_without_a_terminal_every_column_is_there(
+    gemmctl: Command, two_problems: Path
+) -> None:
+    header = gemmctl("run", two_problems, *QUICK, COLUMNS="40").stdout.splitlines()[0]
+    assert [title for title in RUN_COLUMNS if title not in header] == []
+
+
+def test_edge_23_columns_are_picked_by_a_word(gemmctl: Command, two_problems: Path) -> None:
+    done = gemmctl("run", two_problems, *QUICK, "--columns", "time,problem,padding,mxnxk")
+    assert done.stdout.splitlines()[0].split() == [
+        "time", "us", "(cold)", "problem", "padding", "%", "MxNxK",
+    ]  # fmt: skip
+
+
+def test_edge_23_picked_columns_are_shown_in_the_narrowest_terminal(two_problems: Path) -> None:
+    shown = on_terminal(
+        "stdout", "plan", two_problems, "--columns", "problem,MxNxK,tiles", columns=10
+    )
+    assert shown.splitlines()[0].split() == ["problem", "MxNxK", "tiles"]
+    assert "no room" not in shown
+
+
+@pytest.mark.parametrize(
+    ("sort", "names"), [("groups", ["two", "one"]), ("-groups", ["one", "two"]), ("MB", ["two"])]
+)
+def test_edge_23_rows_are_sorted_by_a_column(
+    sort: str, names: list[str], gemmctl: Command, tmp_path: Path
+) -> None:
+    groups = {"one": "count: 10", "two": "count: 9, alpha: 2"}
+    problems = [
+        f"{{name: {name}, groups: [{{m: 8, n: 8, k: 8, {more}}}]}}" for name, more in groups.items()
+    ]
+    text = f"{{gemmctl: 1, problems: [{', '.join(problems)}]}}"
+    shown = gemmctl("plan", "-", "--sort", sort, stdin=text).stdout.splitlines()[1:]
+    assert [line.split()[0] for line in shown][: len(names)] == names
+    records = csv.DictReader(
+        io.StringIO(gemmctl("plan", "-", "--sort", sort, "-f", "csv", stdin=text).stdout)
+    )
+    assert [record["name"] for record in records][: len(names)] == names
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (("--columns", "tiem"), "there is no column 'tiem'; did you mean 'time'?"),
+        (("--columns", "problem,us"), "which column is 'us'? It may be "),
+        (("--sort", "nothing"), "there is no column 'nothing'"),
+        (("--columns", "time", "-f", "json"), "json has every field"),
+        (("--sort", "time", "-f", "jsonl"), "jsonl gives each when it is there"),
+    ],
+)
+@pytest.mark.parametrize("command", ["run", "tune"])
+def test_edge_23_columns_that_there_are_not_are_refused_before_anything_runs(
+    command: str, options: tuple[str, ...], complaint: str, gemmctl: Command, two_problems: Path
+) -> None:
+    done = gemmctl(command, two_problems, *options)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert complaint in done.stderr
+
+
+def test_edge_35_padding_has_one_name(gemmctl: Command, two_problems: Path) -> None:
+    for command in (("run", *QUICK), ("tune", *QUICK), ("plan",)):
+        header = gemmctl(*command, two_problems, "-v").stdout.splitlines()[0]
+        assert "padding %" in header
+        assert "eff" not in header
+
+
+@pytest.mark.parametrize("command", ["run", "verify", "plan", "tune"])
+def test_edge_44_csv_begins_with_the_name_and_has_no_blanks_in_its_header(
+    command: str, gemmctl: Command, two_problems: Path
+) -> None:
+    options = QUICK if command in ("run", "tune") else ()
+    header = gemmctl(command, two_problems, "-f", "csv", *options).stdout.splitlines()[0]
+    assert header.startswith("name,")
+    assert " " not in header
+
+
+# Views
+
+
+COLUMNS = (
+    Column[tuple[str, str]]("name", lambda item: item[0], left=True),
+    Column[tuple[str, str]]("time us", lambda item: item[1]),
+)
+
+
+@pytest.mark.parametrize(
+    ("sort", "order"),
+    [
+        ("name", ["a2", "a10", "b"]),
+        ("-name", ["b", "a10", "a2"]),
+        ("time", ["a10", "a2", "b"]),
+        ("-time", ["a2", "a10", "b"]),  # what has no value is last either way
+    ],
+)
+def test_numbers_are_sorted_as_numbers(sort: str, order: list[str]) -> None:
+    items = [("a10", "9.5"), ("b", "-"), ("a2", "1559+40.1")]
+    assert [name for name, _ in View(sort=sort).order(COLUMNS, items)] == order
+
+
+def test_columns_of_the_highest_rank_leave_first_and_those_of_none_stay() -> None:
+    columns = [Column[str](title, str, rank=rank) for title, rank in (("a", 0), ("b", 2), ("c", 1))]
+    table = View().table(columns, ["12345"])
+    for width, titles in ((19, ["a", "b", "c"]), (18, ["a", "c"]), (11, ["a"]), (1, ["a"])):
+        fitted, missing = table.fitted(width)
+        assert fitted.titles == titles
+        assert sorted([*fitted.titles, *missing]) == ["a", "b", "c"]
+
+
+def test_a_word_that_two_titles_have_names_neither_of_them() -> None:
+    columns = [Column[str](title, str) for title in ("vs cublas", "vs best")]
+    with pytest.raises(UsageError, match="It may be vs cublas, vs best"):
+        View(columns="vs").check(columns)
+    View(columns="vs best,cublas").check(columns)

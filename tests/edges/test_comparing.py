@@ -1,0 +1,282 @@
+"""compare as a gate, of many runs, and what it tells beside the times.
+
+The number in a test's name is its row in the list of edges of version 0.1.0.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from support import TWO_PROBLEMS, Command, environment
+
+Make = Callable[..., str]
+STEADY = np.linspace(99.5e-6, 100.5e-6, 21)
+
+
+@pytest.fixture(scope="module")
+def real() -> str:
+    """A saved run of two problems."""
+    return subprocess.run(
+        [sys.executable, "-m", "gemmctl", "run", "-", "-f", "json", "--max-time", "0.05"],
+        input=TWO_PROBLEMS,
+        capture_output=True,
+        text=True,
+        env=environment(),
+        check=True,
+    ).stdout
+
+
+@pytest.fixture
+def run(real: str, tmp_path: Path) -> Make:
+    """Write a saved run: a real one, but its samples are STEADY times what is said for a problem.
+
+    0: the problem is missing. ``edit`` may change the document.
+    """
+
+    def make(
+        name: str,
+        one: float = 1.0,
+        two: float = 1.0,
+        edit: Callable[[dict[str, Any]], object] = lambda document: None,
+    ) -> str:
+        document = json.loads(real)
+        factors = {"one": one, "two": two}
+        document["problems"] = [p for p in document["problems"] if factors[p["name"]]]
+        for problem in document["problems"]:
+            problem["samples_s"] = list(STEADY * factors[problem["name"]])
+        edit(document)
+        (tmp_path / name).write_text(json.dumps(document))
+        return name
+
+    return make
+
+
+def few(document: dict[str, Any]) -> None:
+    """Leave the first problem one sample."""
+    del document["problems"][0]["samples_s"][1:]
+
+
+def test_edge_12_a_problem_that_was_not_measured_fails_the_gate(
+    gemmctl: Command, run: Make
+) -> None:
+    old, new = run("old.json"), run("new.json", two=0)
+    done = gemmctl("compare", old, new, "--fail-over", "3%")
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == "gemmctl: fails: two is in old.json, but not in new.json"
+    quiet = gemmctl("compare", old, new, "--fail-over", "3%", "-q")
+    assert (quiet.returncode, quiet.stdout, quiet.stderr) == (1, "", "")
+    assert gemmctl("compare", old, new).returncode == 0
+    assert gemmctl("compare", new, old, "--fail-over", "3%").returncode == 0
+
+
+def test_edge_12_a_problem_that_was_measured_once_fails_the_gate(
+    gemmctl: Command, run: Make
+) -> None:
+    done = gemmctl("compare", run("old.json"), run("new.json", edit=few), "--fail-over", "3%")
+    assert done.returncode == 1
+    assert "fails: one is UNSURE: 1 sample in new.json, and 6 are needed" in done.stderr
+
+
+@pytest.mark.parametrize(("slower", "code"), [(1.032, 0), (1.05, 1)])
+def test_edge_13_the_gate_asks_for_what_is_surely_slower(
+    slower: float, code: int, gemmctl: Command, run: Make
+) -> None:
+    done = gemmctl("compare", run("old.json"), run("new.json", one=slower), "--fail-over", "3%")
+    low = float(done.stdout.splitlines()[1].split()[-2].split("..")[0])
+    assert (low > 1.03) == bool(code)
+    assert done.returncode == code
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("kernel", "128x999", r"kernel \S+ became 128x999 \(one\)"),
+        ("choices", ["64x128 w8"], r"choices .* became 64x128 w8 \(one\)"),
+        ("tuned", True, r"what tune found is now used \(one\)"),
+    ],
+)
+def test_edge_14_another_way_to_run_is_told(
+    key: str, value: Any, said: str, gemmctl: Command, run: Make
+) -> None:
+    new = run("new.json", edit=lambda d: d["problems"][0].update({key: value}))
+    done = gemmctl("compare", run("old.json"), new)
+    assert re.search(rf"^gemmctl: {said}$", done.stderr, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("key", "old", "new", "said"),
+    [
+        ("uuid", "GPU-1", "GPU-2", "GPU GPU-1 became GPU-2"),
+        ("sm_max_hz", 1.98e9, 1.5e9, "highest SM clock 1980 MHz became 1500 MHz"),
+        ("sm_set_hz", None, 1.5e9, "application clock none became 1500 MHz"),
+        ("driver", "580.1", "590.2", "driver 580.1 became 590.2"),
+    ],
+)
+def test_edge_15_another_gpu_clock_or_driver_is_told(
+    key: str, old: Any, new: Any, said: str, gemmctl: Command, run: Make
+) -> None:
+    runs = [
+        run(f"{i}.json", edit=lambda d, value=value: d["device"].update({key: value}))  # type: ignore[misc]
+        for i, value in enumerate((old, new))
+    ]
+    done = gemmctl("compare", *runs)
+    assert done.returncode == 0
+    assert f"gemmctl: {said}" in done.stderr.splitlines()
+
+
+def test_edge_15_clocks_that_may_have_been_locked_are_told(gemmctl: Command, run: Make) -> None:
+    def seen(*clocks: float) -> Callable[[dict[str, Any]], None]:
+        readings = [{"sm_hz": hz} for hz in clocks]
+        return lambda document: document["problems"][0].update(telemetry=readings)
+
+    free = run("free.json", edit=seen(3e8, 1.98e9))
+    locked = run("locked.json", edit=seen(3e8, 1.5e9))
+    told = "the highest SM clock that was seen, 1980 MHz, became 1500 MHz; was it locked"
+    assert told in gemmctl("compare", free, locked).stderr
+    assert "SM clock" not in gemmctl("compare", free, run("a.json", edit=seen(1.95e9))).stderr
+
+
+def test_edge_14_very_many_changes_are_counted(gemmctl: Command, run: Make) -> None:
+    def many(document: dict[str, Any]) -> None:
+        one = document["problems"][0]
+        document["problems"] = [{**one, "name": f"p{i}", "kernel": f"k{i}"} for i in range(9)]
+
+    def more(document: dict[str, Any]) -> None:
+        many(document)
+        for problem in document["problems"]:
+            problem["kernel"] += "x"
+
+    done = gemmctl("compare", run("old.json", edit=many), run("new.json", edit=more))
+    assert "9 problems ran with other kernels, or cut in another way" in done.stderr
+
+
+def test_edge_32_csv_has_the_interval(gemmctl: Command, run: Make) -> None:
+    done = gemmctl("compare", run("old.json"), run("new.json", one=1.5), "-f", "csv")
+    one, _ = csv.DictReader(io.StringIO(done.stdout))
+    assert one["name"] == "one"
+    assert float(one["ratio_low"]) < float(one["ratio"]) < float(one["ratio_high"])
+
+
+def test_edge_33_unsure_for_want_of_samples_says_so(gemmctl: Command, run: Make) -> None:
+    done = gemmctl("compare", run("old.json"), run("new.json", edit=few))
+    assert done.returncode == 0
+    told = "gemmctl: one is UNSURE: 1 sample in new.json, and 6 are needed to tell"
+    assert told in done.stderr.splitlines()
+
+
+@pytest.mark.parametrize("format", ["json", "jsonl"])
+def test_edge_34_what_run_prints_as_json_is_a_saved_run(
+    format: str, gemmctl: Command, tmp_path: Path, run: Make
+) -> None:
+    printed = gemmctl("run", "-", "-f", format, "--max-time", "0.05", stdin=TWO_PROBLEMS).stdout
+    (tmp_path / "new").write_text(printed)
+    for done in (
+        gemmctl("compare", run("old.json"), "new"),
+        gemmctl("compare", run("old.json"), "-", stdin=printed),
+    ):
+        assert done.returncode == 0
+        assert [line.split()[0] for line in done.stdout.splitlines()[1:3]] == ["one", "two"]
+
+
+def version(number: int | None) -> Callable[[dict[str, Any]], None]:
+    """Give a document's data that version; None: none."""
+
+    def edit(document: dict[str, Any]) -> None:
+        document["settings"]["data"].pop("version", None)
+        if number is not None:
+            document["settings"]["data"]["version"] = number
+
+    return edit
+
+
+@pytest.mark.parametrize(("old", "new"), [(1, 2), (None, 2)])
+def test_runs_on_data_of_another_version_do_not_compare(
+    old: int | None, new: int, gemmctl: Command, run: Make
+) -> None:
+    runs = run("old.json", edit=version(old)), run("new.json", edit=version(new))
+    done = gemmctl("compare", *runs)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"differ in data version ({old if old else 'none'} and {new})" in done.stderr
+    assert gemmctl("compare", *runs, "--force").returncode == 0
+
+
+def test_a_run_of_the_first_format_is_read(gemmctl: Command, run: Make) -> None:
+    def old_format(document: dict[str, Any]) -> None:
+        version(None)(document)
+        document["format"] = 1
+        for key in ("complete", "problem_count"):
+            del document[key]
+
+    done = gemmctl("compare", run("old.json", edit=old_format), run("new.json", edit=version(2)))
+    assert "differ in data version (none and 2)" in done.stderr
+
+
+def test_an_unfinished_run_is_told(gemmctl: Command, run: Make) -> None:
+    new = run("new.json", two=0, edit=lambda d: d.update(complete=False))
+    done = gemmctl("compare", run("old.json"), new)
+    assert "new.json is not complete: 1 of 2 problems were measured" in done.stderr
+
+
+def test_the_geometric_mean_is_below_the_table(gemmctl: Command, run: Make) -> None:
+    done = gemmctl("compare", run("old.json"), run("new.json", one=2.0, two=0.5))
+    assert done.stdout.splitlines()[-1] == "geometric mean of new/old: 1.000 over 2 problems"
+
+
+def test_many_runs_have_a_column_each_with_the_ratio_to_the_first(
+    gemmctl: Command, run: Make
+) -> None:
+    runs = run("a.json"), run("b.json", one=1.5), run("c.json", one=0.5, two=0)
+    done = gemmctl("compare", *runs)
+    assert done.returncode == 0
+    table = [line.split() for line in done.stdout.splitlines()]
+    assert table[:3] == [
+        ["problem", "a", "us", "b", "c"],
+        ["one", "100.0", "1.500>", "0.500<"],
+        ["two", "100.0", "1.000=", "-"],
+    ]
+    means = "geometric means: b 1.225 over 2 problems, c 0.500 over 1 problem"
+    assert done.stdout.splitlines()[3:] == [means]
+
+
+def test_the_gate_is_for_every_run(gemmctl: Command, run: Make) -> None:
+    runs = run("a.json"), run("b.json"), run("c.json", one=1.5)
+    done = gemmctl("compare", *runs, "--fail-over", "3%", "-q")
+    assert done.returncode == 1
+    assert gemmctl("compare", *runs[:2], "--fail-over", "3%", "-q").returncode == 0
+
+
+def test_json_of_many_runs_has_a_record_for_every_pair(gemmctl: Command, run: Make) -> None:
+    runs = run("a.json"), run("b.json", one=1.5), run("c.json")
+    found = json.loads(gemmctl("compare", *runs, "-f", "json").stdout)
+    assert [one["path"] for one in found["runs"]] == list(runs)
+    pairs = [(one["name"], one["new"], round(one["ratio"], 3)) for one in found["problems"]]
+    assert pairs == [
+        ("one", "b.json", 1.5), ("one", "c.json", 1.0),
+        ("two", "b.json", 1.0), ("two", "c.json", 1.0),
+    ]  # fmt: skip
+
+
+def test_only_picks_problems_and_the_gate_sees_no_others(gemmctl: Command, run: Make) -> None:
+    runs = run("old.json"), run("new.json", one=2.0)
+    done = gemmctl("compare", *runs, "--only", "t*", "--fail-over", "3%")
+    assert done.returncode == 0
+    assert [line.split()[0] for line in done.stdout.splitlines()[1:2]] == ["two"]
+    none = gemmctl("compare", *runs, "--only", "x*")
+    assert none.stderr == "gemmctl: no problem is named 'x*' in old.json or new.json\n"
+
+
+@pytest.mark.parametrize(("sort", "names"), [("new/old", ["two", "one"]), ("-new", ["one", "two"])])
+def test_rows_can_be_sorted(sort: str, names: list[str], gemmctl: Command, run: Make) -> None:
+    done = gemmctl("compare", run("old.json"), run("new.json", one=9.0, two=2.0), "--sort", sort)
+    assert [line.split()[0] for line in done.stdout.splitlines()[1:3]] == names

@@ -1,0 +1,268 @@
+"""What is kept of a run, whatever becomes of it, and where.
+
+The number in a test's name is its row in the list of edges of version 0.1.0.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support import TWO_PROBLEMS, Command, environment, started
+
+THREE = TWO_PROBLEMS + "  - name: three\n    groups: [{m: 64, n: 64, k: 64}]\n"
+QUICK = ("--max-time", "0.05")
+LONG = ("--max-noise", "0", "--runs", "1000000", "--max-time", "1")
+
+# No file may grow beyond what two problems take, as on a disk that is full.
+FULL_DISK = """
+import resource
+from gemmctl.__main__ import main
+resource.setrlimit(resource.RLIMIT_FSIZE, (6000, 6000))
+main()
+"""
+
+
+@pytest.fixture
+def three(tmp_path: Path) -> Path:
+    path = tmp_path / "three.yaml"
+    path.write_text(THREE)
+    return path
+
+
+def read(path: Path) -> Any:
+    return json.loads(path.read_text())
+
+
+def names(path: Path) -> list[str]:
+    """The problems of a saved run."""
+    return [one["name"] for one in read(path)["problems"]]
+
+
+def damaged(gemmctl: Command, tmp_path: Path, problem: str, text: str) -> str:
+    """What compare says of a saved run in which the text of its problem was replaced."""
+    gemmctl("run", "-", "-q", "-o", "a.json", *QUICK, stdin=TWO_PROBLEMS)
+    whole = (tmp_path / "a.json").read_text()
+    assert problem in whole
+    (tmp_path / "b.json").write_text(whole.replace(problem, text))
+    done = gemmctl("compare", "a.json", "b.json")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert len(done.stderr.splitlines()) == 1
+    message: str = done.stderr
+    return message
+
+
+@pytest.mark.parametrize(
+    ("field", "complaint"),
+    [
+        ('"samples_s"', "problem 'one' has no samples_s"),
+        ('"name":"one"', "problem 1 has no name"),
+        ('"groups"', "problem 'one' has no groups"),
+        ('"device"', "b.json has no device"),
+        ('"settings"', "b.json has no settings"),
+        ('"cubin_sha256"', "b.json has no cubin_sha256"),
+        ('"problems"', "problem 1 has no name"),  # it then reads like a line of jsonl
+    ],
+)
+def test_edge_04_a_saved_run_that_lacks_something_is_refused_by_name(
+    field: str, complaint: str, gemmctl: Command, tmp_path: Path
+) -> None:
+    renamed = field.replace('"', '"x', 1)
+    assert complaint in damaged(gemmctl, tmp_path, field, renamed)
+
+
+def test_edge_04_problems_that_are_no_list_are_refused(gemmctl: Command, tmp_path: Path) -> None:
+    (tmp_path / "b.json").write_text('{"format": 2, "command": "run", "problems": null}')
+    done = gemmctl("compare", "b.json", "b.json")
+    assert done.stderr == "gemmctl: b.json has null as its problems\n"
+
+
+@pytest.mark.parametrize("samples", ["[]", "[NaN]", "[-1e-3]", '["nan"]'])
+def test_edge_05_samples_that_are_no_times_are_refused(
+    samples: str, gemmctl: Command, tmp_path: Path
+) -> None:
+    gemmctl("run", "-", "-q", "-o", "a.json", *QUICK, stdin=TWO_PROBLEMS)
+    run = read(tmp_path / "a.json")
+    run["problems"][0]["samples_s"] = json.loads(samples)
+    (tmp_path / "b.json").write_text(json.dumps(run))
+    done = gemmctl("compare", "a.json", "b.json")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("gemmctl: b.json: problem 'one' has ")
+
+
+@pytest.mark.parametrize(
+    ("place", "complaint"),
+    [
+        ("", "without a name"),
+        ("-", "-f json prints"),
+        (".", "not a file"),
+        ("/dev/null", "not a file"),
+        ("three.yaml", "it is not a saved run, and only those are replaced"),
+    ],
+)
+def test_edges_08_29_30_a_place_to_save_is_checked_before_anything_runs(
+    place: str, complaint: str, gemmctl: Command, three: Path
+) -> None:
+    before = sorted(three.parent.parent.iterdir())
+    done = gemmctl("run", three, "-f", "jsonl", "-o", place)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert complaint in done.stderr
+    assert three.read_text() == THREE
+    assert sorted(three.parent.parent.iterdir()) == before
+    assert [path.name for path in three.parent.iterdir()] == ["three.yaml"]
+
+
+@pytest.mark.parametrize("place", ["/dev/stdout", "out.txt"])
+def test_edge_22_a_file_that_standard_output_goes_to_is_not_replaced(
+    place: str, three: Path
+) -> None:
+    with (
+        (three.parent / "out.txt").open("w") as out,
+        started("run", three, *QUICK, "-o", place, stdout=out, cwd=three.parent) as process,
+    ):
+        error = process.communicate()[1]
+    assert process.returncode == 2
+    assert "it is one of the standard streams" in error
+    assert (three.parent / "out.txt").read_text() == ""
+
+
+def test_edge_09_what_was_finished_before_an_interrupt_is_saved_and_said(three: Path) -> None:
+    options = ("-f", "jsonl", "-o", "x.json", *LONG)
+    with started("run", three, *options, cwd=three.parent) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        error = process.communicate()[1]
+    assert process.returncode == 130
+    assert error.splitlines()[-1] == (
+        "gemmctl: 1 of 3 problems measured; x.json holds 1 of 3, and --resume goes on with it"
+    )
+    kept = read(three.parent / "x.json")
+    assert (kept["complete"], kept["problem_count"]) == (False, 3)
+    assert names(three.parent / "x.json") == ["one"]
+
+
+def test_edge_10_a_run_is_saved_before_it_is_printed(three: Path) -> None:
+    command = f"{sys.executable} -m gemmctl run three.yaml --max-time 0.05 -o s.json"
+    for options, least in (("", 3), ("-f jsonl", 1)):
+        done = subprocess.run(
+            ["bash", "-c", f"{command} {options} | true; exit ${{PIPESTATUS[0]}}"],
+            cwd=three.parent,
+            env=environment(),
+            capture_output=True,
+            check=False,
+        )
+        assert (done.returncode, done.stderr) == (141, b"")
+        assert len(names(three.parent / "s.json")) >= least
+        (three.parent / "s.json").unlink()
+
+
+def test_edge_11_a_full_disk_leaves_the_last_good_file_and_the_results_on_the_screen(
+    gemmctl: Command, three: Path
+) -> None:
+    done = gemmctl("run", three, *QUICK, "--runs", "50", "-o", "x.json", python=("-c", FULL_DISK))
+    assert done.returncode == 2
+    shown = [line.split()[0] for line in done.stdout.splitlines()[1:]]
+    assert shown == [*names(three.parent / "x.json"), shown[-1]]
+    assert done.stderr.splitlines()[-1] == "gemmctl: cannot save to x.json: File too large"
+    assert not list(three.parent.glob(".*.part"))
+
+
+def test_edge_11_the_exit_code_of_bad_files_does_not_say_that_nothing_ran(
+    gemmctl: Command,
+) -> None:
+    (line,) = (line for line in gemmctl("--help").stdout.splitlines() if line.startswith("    2 "))
+    assert "nothing was run" not in line
+
+
+def test_a_failure_keeps_what_was_finished(gemmctl: Command, three: Path) -> None:
+    fails = """
+from gemmctl.__main__ import main
+from gemmctl.device.cpu import CpuSession
+from gemmctl.errors import DeviceFailed
+right = CpuSession.time
+def time(self, count, *, cold):
+    if self._plan.problem.name == "three":
+        raise DeviceFailed("it broke")
+    return right(self, count, cold=cold)
+CpuSession.time = time
+main()
+"""
+    done = gemmctl("run", three, *QUICK, "-o", "x.json", python=("-c", fails))
+    assert done.returncode == 4
+    assert names(three.parent / "x.json") == ["one", "two"]
+    assert "2 of 3 problems measured" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "said"), [("verify", "1 of 6 checks done"), ("tune", "0 of 3 problems tuned")]
+)
+def test_what_other_commands_had_done_before_an_interrupt_is_said(
+    command: str, said: str, gemmctl: Command, three: Path
+) -> None:
+    interrupts = """
+import os, signal
+from gemmctl.__main__ import main
+from gemmctl.device.cpu import CpuDevice
+right, opened = CpuDevice.open, []
+def open_(self, *args):
+    opened.append(args)
+    if len(opened) == 2:
+        os.kill(os.getpid(), signal.SIGTERM)
+    return right(self, *args)
+CpuDevice.open = open_
+main()
+"""
+    done = gemmctl(command, three, python=("-c", interrupts))
+    assert done.returncode == 143
+    assert done.stderr.splitlines()[-1] == f"gemmctl: {said}"
+
+
+def test_a_run_can_be_resumed(gemmctl: Command, three: Path) -> None:
+    gemmctl("run", three, *QUICK, "-q", "-o", "x.json", "--only", "two")
+    before = read(three.parent / "x.json")["problems"]
+    done = gemmctl("run", three, *QUICK, "-o", "x.json", "--resume")
+    assert done.returncode == 0
+    assert "1 of 3 problems are in x.json already" in done.stderr
+    shown = [line.split()[0] for line in done.stdout.splitlines()[1:]]
+    assert shown == ["one", "two", "three"]
+    after = read(three.parent / "x.json")
+    assert after["complete"]
+    assert names(three.parent / "x.json") == ["two", "one", "three"]
+    assert after["problems"][0] == before[0]
+
+
+def test_resume_starts_anew_where_there_is_nothing_yet(gemmctl: Command, three: Path) -> None:
+    assert gemmctl("run", three, *QUICK, "-q", "-o", "x.json", "--resume").returncode == 0
+    assert names(three.parent / "x.json") == ["one", "two", "three"]
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (("--max-time", "0.1"), "settings.max_time_s (0.05 and 0.1)"),
+        ((*QUICK, "--seed", "1"), "settings.data.seed (0 and 1)"),
+        ((*QUICK, "--kernel", "128x256"), "problem 'one' ran with other choices"),
+    ],
+)
+def test_a_run_that_would_be_another_is_not_resumed(
+    options: tuple[str, ...], complaint: str, gemmctl: Command, three: Path
+) -> None:
+    gemmctl("run", three, *QUICK, "-q", "-o", "x.json", "--only", "one")
+    before = (three.parent / "x.json").read_text()
+    done = gemmctl("run", three, *options, "-o", "x.json", "--resume", "-f", "jsonl")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert complaint in done.stderr
+    assert (three.parent / "x.json").read_text() == before
+
+
+def test_resume_needs_a_file(gemmctl: Command, three: Path) -> None:
+    done = gemmctl("run", three, "--resume")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--save" in done.stderr

@@ -1,0 +1,289 @@
+"""What is typed: lists that ship, shapes, options, variables, help and completion.
+
+The number in a test's name is its row in the list of edges of version 0.1.0.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from gemmctl.kernels import cubins
+from gemmctl.lists import shipped
+from gemmctl.measuring import baselines
+from support import PROBLEMS, ROOT, Command, environment, on_terminal
+
+QUICK = ("--max-time", "0.05")
+ESCAPE = "\x1b["
+COMMANDS = ("run", "verify", "plan", "tune", "compare", "info", "schema")
+
+
+def names(plain: str) -> list[str]:
+    """The problems of a plain table."""
+    return [line.split()[0] for line in plain.splitlines()[1:]]
+
+
+# Lists that ship
+
+
+def test_edge_27_a_list_that_ships_is_read_by_name_from_an_empty_folder(gemmctl: Command) -> None:
+    done = gemmctl("run", "@tiny", "@edge", *QUICK)
+    assert (done.returncode, names(done.stdout)) == (0, ["tiny", "edge"])
+
+
+def test_edge_27_an_at_alone_is_every_list_that_ships(gemmctl: Command) -> None:
+    found = json.loads(gemmctl("plan", "@", "-f", "json").stdout)["problems"]
+    assert len(found) >= len(list(PROBLEMS.glob("*.yaml"))) == len(shipped.names())
+
+
+def test_edge_27_info_names_the_lists_that_ship(gemmctl: Command) -> None:
+    (line,) = (line for line in gemmctl("info").stdout.splitlines() if line.startswith("lists "))
+    assert line.split()[1:] == [f"@{name}" for name in shipped.names()]
+
+
+@pytest.mark.parametrize("path", ["problems/seed10.yaml", "seed10.yaml", "seed10"])
+def test_edge_27_the_path_of_a_checkout_gets_a_suggestion(path: str, gemmctl: Command) -> None:
+    done = gemmctl("run", path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"gemmctl: there is no {path} here; @seed10 is the list that ships\n"
+
+
+def test_edge_27_a_name_that_is_not_known_gets_a_suggestion(gemmctl: Command) -> None:
+    done = gemmctl("run", "@sed10")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "no list that ships is called 'sed10'; did you mean @seed10?" in done.stderr
+
+
+# Shapes
+
+
+def test_a_shape_needs_no_list(gemmctl: Command) -> None:
+    done = gemmctl("run", "--mnk", "64x128x64", "--count", "3", *QUICK, "-f", "json")
+    (one,) = json.loads(done.stdout)["problems"]
+    assert (one["name"], one["group_count"], one["dtype"]) == ("64x128x64:3", 3, "bf16")
+    (group,) = one["groups"]
+    assert [group[key] for key in ("m", "n", "k", "alpha", "beta")] == [64, 128, 64, 1.0, 0.0]
+
+
+def test_several_shapes_are_groups_of_one_problem(gemmctl: Command) -> None:
+    shapes = ("--mnk", "17x128x64:3", "--mnk", "40x96x32", "--count", "2")
+    types = ("--dtype", "f16:f32", "--alpha", "0.5", "--beta", "-1e-3")
+    (one,) = json.loads(gemmctl("plan", *shapes, *types, "-f", "json").stdout)["problems"]
+    assert one["name"] == "17x128x64:3+40x96x32:2"
+    assert [(g["m"], g["n"], g["k"], g["count"]) for g in one["groups"]] == [
+        (17, 128, 64, 3),
+        (40, 96, 32, 2),
+    ]
+    assert {(g["a"], g["b"], g["c"], g["d"]) for g in one["groups"]} == {
+        ("f16", "f16", "f32", "f32")
+    }
+    assert one["groups"][0]["alpha"] == 0.5
+    assert one["groups"][0]["beta"] == pytest.approx(-1e-3)
+
+
+@pytest.mark.parametrize("command", ["run", "verify", "plan", "tune"])
+def test_shapes_stand_beside_lists(command: str, gemmctl: Command, two_problems: Path) -> None:
+    options = QUICK if command in ("run", "tune") else ()
+    done = gemmctl(command, two_problems, "--mnk", "8x8x8", *options)
+    assert done.returncode == 0
+    assert list(dict.fromkeys(names(done.stdout))) == ["one", "two", "8x8x8"]
+
+
+def test_the_arrow_of_the_table_may_be_written_too(gemmctl: Command) -> None:
+    done = gemmctl("plan", "--mnk", "8x8x8", "--dtype", "bf16->f32")
+    assert done.stdout.splitlines()[1].split()[2] == "bf16->f32"
+
+
+def test_very_many_shapes_make_a_short_name(gemmctl: Command) -> None:
+    shapes = [word for m in range(8, 88, 8) for word in ("--mnk", f"{m}x128x64")]
+    assert names(gemmctl("plan", *shapes).stdout) == ["8x128x64+9-more"]
+
+
+@pytest.mark.parametrize(
+    ("args", "complaint"),
+    [
+        ((), "name a problem list, @NAME for one that ships, or a shape with --mnk"),
+        (("--mnk", "8x8"), "--mnk: '8x8' is no shape; write MxNxK"),
+        (("--mnk", "8x8x-1"), "--mnk: '8x8x-1' is no shape"),
+        (("--mnk", "8x8x8:0"), "--mnk:6:31: count must be an integer from 1"),
+        (("--mnk", "8x8x63"), "--mnk:6:"),  # by the reading of lists: with place and reason
+        (("--mnk", "8x8x8", "--dtype", "bf61"), "did you mean 'bf16'?"),
+        (("--mnk", "8x8x8", "--dtype", "bf16-"), "put it in quotes"),
+        (("--mnk", "8x8x8", "--beta", "inf"), "beta must be"),
+        (("@tiny", "--count", "2"), "--count is of the shapes of --mnk"),
+        (("@tiny", "--dtype", "f16"), "--dtype is of the shapes of --mnk"),
+    ],
+)
+def test_what_is_wrong_about_shapes_is_said(
+    args: tuple[str, ...], complaint: str, gemmctl: Command
+) -> None:
+    done = gemmctl("plan", *args)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert complaint in done.stderr
+
+
+# Options and variables
+
+
+def completed(gemmctl: Command, words: str) -> list[str]:
+    """What bash would offer behind some words, the last of which is the beginning of one."""
+    done = gemmctl(
+        _GEMMCTL_COMPLETE="complete_bash", COMP_WORDS=words, COMP_CWORD=str(words.count(" "))
+    )
+    return str(done.stdout).split()
+
+
+def home_files(gemmctl: Command, tmp_path: Path, *args: str) -> list[str]:
+    """What a command leaves in a home of its own."""
+    home = tmp_path / "home"
+    home.mkdir(exist_ok=True)
+    assert gemmctl(*args, HOME=str(home)).returncode == 0
+    return sorted(path.name for path in home.rglob("*") if path.is_file())
+
+
+def test_edge_36_completion_is_installed_for_the_shell_that_is_named(
+    gemmctl: Command, tmp_path: Path
+) -> None:
+    assert home_files(gemmctl, tmp_path, "--install-completion", "zsh") == [".zshrc", "_gemmctl"]
+    assert "compdef" in gemmctl("--show-completion", "zsh").stdout
+    assert gemmctl("--install-completion", "tcsh", HOME=str(tmp_path)).returncode == 2
+
+
+def test_edge_37_a_variable_that_names_no_device_is_named(gemmctl: Command) -> None:
+    for command in (("run", "@tiny"), ("info",)):
+        done = gemmctl(*command, GEMMCTL_DEVICE="CPU")
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr.startswith("gemmctl: GEMMCTL_DEVICE: there is no device 'CPU'")
+    by_option = gemmctl("info", "--device", "tpu", GEMMCTL_DEVICE="cpu")
+    assert "GEMMCTL_DEVICE" not in by_option.stderr
+
+
+def test_edge_37_a_variable_that_names_no_cubins_is_named(gemmctl: Command) -> None:
+    done = gemmctl("info", GEMMCTL_CUBINS="/nonexistent")
+    assert (done.returncode, done.stdout) == (3, "")
+    told = "/nonexistent (named by GEMMCTL_CUBINS): No such file or directory; reinstall"
+    assert told in done.stderr
+    assert "Errno" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "option"),
+    [
+        (("compare", "a.json", "b.json", "--fail-over", "3"), "--fail-over"),
+        (("compare", "a.json", "b.json", "--fail-over", "-3%"), "--fail-over"),
+        (("run", "@tiny", "--max-noise", "5"), "--max-noise"),
+        (("run", "@tiny", "--max-noise", "nan%"), "--max-noise"),
+    ],
+)
+def test_edge_38_what_is_no_percentage_names_its_option(
+    args: tuple[str, ...], option: str, gemmctl: Command
+) -> None:
+    done = gemmctl(*args)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"Invalid value for '{option}': '{args[-1]}' is not a percentage" in done.stderr
+
+
+@pytest.mark.parametrize(("text", "share"), [("100%", 1.0), ("250%", 2.5), ("0.03", 0.03)])
+def test_edge_38_any_percentage_is_one(
+    text: str, share: float, gemmctl: Command, two_problems: Path
+) -> None:
+    done = gemmctl("run", two_problems, *QUICK, "--max-noise", text, "-f", "json")
+    assert json.loads(done.stdout)["settings"]["max_noise"] == share
+
+
+def test_edge_39_help_is_whole_and_has_examples(gemmctl: Command) -> None:
+    text = gemmctl("--help").stdout
+    summaries = re.findall(r"^  [a-z]+ {2,}(.*)$", text.partition("Commands:")[2], re.MULTILINE)
+    assert len(summaries) == len(COMMANDS)
+    assert all(summary.endswith(".") and "..." not in summary for summary in summaries)
+    assert "\n  Examples:\n    gemmctl run " in text
+
+
+def test_edge_39_every_example_of_the_help_is_a_command_line_that_is_understood(
+    gemmctl: Command,
+) -> None:
+    examples = re.findall(r"^    gemmctl (\S+) (.*)$", gemmctl("--help").stdout, re.MULTILINE)
+    assert len(examples) >= 3
+    for command, rest in examples:
+        known = gemmctl(command, "--help").stdout
+        for option in re.findall(r"(?<!\S)--?[a-z][a-z-]*", rest):
+            assert re.search(rf"(^|\s){option}(\s|,)", known), option
+
+
+def test_edge_39_the_usage_of_files_is_plain(gemmctl: Command) -> None:
+    assert "Usage: gemmctl run [OPTIONS] [FILE]...\n" in gemmctl("run", "--help").stdout
+    for command in COMMANDS:
+        assert "list[str]" not in gemmctl(command, "--help").stdout
+
+
+def test_edge_40_the_bar_has_no_colour_where_none_is_wanted() -> None:
+    long = ("--max-noise", "0", "--runs", "1000000", "--max-time", "2", "-f", "csv")
+    styled = re.compile(r"\x1b\[[0-9;]*m")
+    tiny = ("run", "@tiny", *long)
+    assert styled.search(on_terminal("stderr", *tiny))
+    for options, env in (((), {"NO_COLOR": "1"}), (("--color", "never"), {})):
+        shown = on_terminal("stderr", *tiny, *options, **env)
+        assert "tiny" in shown
+        assert not styled.search(shown)
+
+
+def test_edge_41_values_are_completed(gemmctl: Command) -> None:
+    kernels = list(dict.fromkeys(kernel.name for kernel in cubins.manifest().kernels))
+    assert completed(gemmctl, "gemmctl run --kernel ") == kernels
+    assert completed(gemmctl, "gemmctl run --against ") == [*baselines.BASELINES, "all"]
+    assert completed(gemmctl, "gemmctl run --against cublas,torch-b") == ["cublas,torch-bmm"]
+    assert completed(gemmctl, "gemmctl verify --device c") == ["cpu", "cuda"]
+    assert completed(gemmctl, "gemmctl run --format js") == ["json", "jsonl"]
+
+
+def test_edge_41_problems_of_the_lists_on_the_command_line_are_completed(
+    gemmctl: Command, two_problems: Path
+) -> None:
+    assert completed(gemmctl, f"gemmctl run {two_problems} @tiny --only t") == ["two", "tiny"]
+    assert completed(gemmctl, "gemmctl run missing.yaml --only t") == []
+    gemmctl("run", two_problems, "-q", "-o", "a.json", *QUICK)
+    assert completed(gemmctl, "gemmctl compare a.json b.json --only ") == ["one", "two"]
+
+
+def test_lists_that_ship_are_completed(gemmctl: Command) -> None:
+    assert completed(gemmctl, "gemmctl plan @tiny") == ["@tiny", "@tiny1k"]
+    assert completed(gemmctl, "gemmctl plan @ tiny") == ["tiny", "tiny1k"]  # as bash splits words
+    assert completed(gemmctl, "gemmctl plan tiny") == []  # a path, which the shell completes
+
+
+def test_completion_looks_at_no_standard_input(gemmctl: Command, two_problems: Path) -> None:
+    read, write = os.pipe()  # nobody writes to it: who reads waits for ever
+    for words in ("gemmctl compare - --only ", "gemmctl run - --only "):
+        done = subprocess.run(
+            [sys.executable, "-m", "gemmctl"],
+            stdin=read,
+            capture_output=True,
+            env=environment(_GEMMCTL_COMPLETE="complete_bash", COMP_WORDS=words, COMP_CWORD="4"),
+            timeout=30,
+            check=False,
+        )
+        assert done.stdout.strip() == b""
+    os.close(read)
+    os.close(write)
+
+
+def test_edge_46_every_package_that_is_imported_is_declared() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    declared = {re.match(r"[\w-]+", line)[0].lower() for line in project["dependencies"]}  # type: ignore[index]
+    modules = {"yaml": "pyyaml", "cuda": "cuda-python"}
+    imported = {
+        found
+        for path in (ROOT / "gemmctl").rglob("*.py")
+        for found in re.findall(r"^\s*(?:from|import) (\w+)", path.read_text(), re.MULTILINE)
+    }
+    optional = {"gemmctl", "torch", "typing_extensions"}
+    foreign = {name for name in imported if name not in sys.stdlib_module_names} - optional
+    assert "rich" in foreign
+    assert {modules.get(name, name) for name in foreign} <= declared

@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gemmctl.device import roofline
+from gemmctl.device.base import Facts, Setup, Telemetry
+from gemmctl.errors import UsageError
+from gemmctl.kernels import cubins
+from gemmctl.measuring.bench import Result, Rival, Settings
+from gemmctl.showing import resuming, run_report
+from gemmctl.showing.formats import compact
+from gemmctl.showing.report import Record
+from gemmctl.showing.saved import Saved
+from support import TWO_PROBLEMS, make_plans
+
+GPU = Facts("cuda", "a gpu", 1 << 37, "580.1", 132, roofline.H200, {"cold": "one run"})
+PLANS = make_plans(TWO_PROBLEMS)
+RIVALS = ("cublas", "torch")
+
+
+def measured() -> list[Result]:
+    """What a run may have measured, with everything in it that there can be."""
+    return [
+        Result(
+            plan,
+            Setup(1.25e-3, 3e-5, 4e-6),
+            samples=(50e-6, 40e-6, 1 / 3e4),
+            telemetry=(Telemetry(1.5e9, 650.0, ("power cap",), 2.6e9),),
+            bound_s=25e-6,
+            rivals=(
+                Rival("cublas", samples=(6e-5,), form="graph", host_bound=0.25),
+                Rival("torch", "n/a", "not installed"),
+            ),
+            host_bound=0.5,
+        )
+        for plan in PLANS
+    ]
+
+
+def head(facts: Facts = GPU, **settings: Any) -> Record:
+    return run_report.head(facts, Settings(**settings), cubins.manifest())
+
+
+def kept(results: list[Result], head: Record) -> Saved:
+    """A saved run, through JSON."""
+    records = [json.loads(compact(run_report.record(result))) for result in results]
+    return Saved("x.json", json.loads(compact(head)), {one["name"]: one for one in records})
+
+
+def test_what_was_measured_comes_back_as_it_was() -> None:
+    found = resuming.results(kept(measured(), head()), head(), PLANS, RIVALS)
+    assert list(found.values()) == measured()
+
+
+def test_only_what_was_measured_comes_back() -> None:
+    found = resuming.results(kept(measured()[:1], head()), head(), PLANS, RIVALS)
+    assert list(found) == ["one"]
+
+
+@pytest.mark.parametrize(
+    ("now", "what"),
+    [
+        (head(runs=10), "settings.runs (50 and 10)"),
+        (head(cache="warm"), "settings.cache (cold and warm)"),
+        (head(replace(GPU, name="another")), "device.name (a gpu and another)"),
+        (head(replace(GPU, driver="590")), "device.driver (580.1 and 590)"),
+        ({**head(), "cubin_sha256": "f"}, "cubin_sha256"),
+    ],
+)
+def test_a_run_that_was_measured_otherwise_is_refused(now: Record, what: str) -> None:
+    with pytest.raises(UsageError) as error:
+        resuming.results(kept(measured(), head()), now, PLANS, RIVALS)
+    assert str(error.value).startswith("cannot resume x.json: it differs from this run in ")
+    assert what in str(error.value)
+
+
+@pytest.mark.parametrize("key", ["groups", "choices", "launches", "tuned"])
+def test_a_problem_that_ran_in_another_way_is_refused(key: str) -> None:
+    earlier = kept(measured(), head())
+    earlier.problems["two"][key] = "other"
+    with pytest.raises(UsageError, match=f"problem 'two' ran with other {key}"):
+        resuming.results(earlier, head(), PLANS, RIVALS)
+
+
+def test_a_problem_that_met_other_baselines_is_refused() -> None:
+    with pytest.raises(UsageError, match="problem 'one' ran against other baselines"):
+        resuming.results(kept(measured(), head()), head(), PLANS, ())
+
+
+@pytest.mark.parametrize("key", ["telemetry", "setup_host_s", "bound_s"])
+def test_a_problem_without_what_a_result_has_is_refused(key: str) -> None:
+    earlier = kept(measured(), head())
+    del earlier.problems["one"][key]
+    with pytest.raises(UsageError, match="problem 'one' lacks some of what was measured"):
+        resuming.results(earlier, head(), PLANS, RIVALS)
