@@ -3,10 +3,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from gemmctl.device.base import Facts, Sample, Setup, Telemetry
 from gemmctl.device.roofline import Roofline
+from gemmctl.errors import DeviceFailed
 from gemmctl.measuring import bench
 from gemmctl.measuring.bench import Entry, Result, Rival, Settings, measure
 from gemmctl.planning.plan import Plan
@@ -28,10 +30,19 @@ class FakeSession:
     name: str = "ours"
     turns: list[str] = field(default_factory=list)  # shared by those that take turns
     host_bound: tuple[bool, ...] = (False,)  # over and over
+    digest: tuple[int, ...] = (7,)  # of the only group's D, one call after the other, over and over
+    asked: int = 0
+    events: list[str] = field(default_factory=list)  # turns and digests, in order
+
+    def digests(self) -> npt.NDArray[np.uint64]:
+        self.asked += 1
+        self.events.append("digests")
+        return np.array([self.digest[(self.asked - 1) % len(self.digest)]], np.uint64)
 
     def time(self, count: int, *, cold: bool) -> list[Sample]:
         self.batches.append((count, cold))
         self.turns.append(self.name)
+        self.events.append(self.name)
         self.clock.now += count * self.wall_s
         self.taken += count
         indices = range(self.taken - count, self.taken)
@@ -353,3 +364,35 @@ def test_the_share_of_samples_that_may_hold_the_hosts_time_is_kept(
 def test_what_the_host_does_in_the_warm_up_does_not_count(clock: Clock, plan: Plan) -> None:
     session = FakeSession(clock, [3.0], wall_s=0.01, host_bound=(True,) * 3 + (False,) * 1000)
     assert measure(session, CPU, plan, replace(ALL_RUNS, warmup=3)).host_bound == 0.0
+
+
+# D stays as it is
+
+
+def test_a_d_that_changes_between_the_warm_up_and_the_last_sample_is_a_failure(
+    clock: Clock, plan: Plan
+) -> None:
+    session = FakeSession(clock, [1.0], wall_s=0.01, digest=(7, 8))
+    with pytest.raises(DeviceFailed, match="the same run gave other bits in group 0 of p"):
+        measure(session, GPU, plan, Settings(warmup=1, runs=5))
+
+
+def test_d_is_looked_at_twice_where_nobody_else_writes_to_it(clock: Clock, plan: Plan) -> None:
+    session = FakeSession(clock, [1.0], wall_s=0.01)
+    measure(session, GPU, plan, Settings(warmup=2, runs=20, max_noise=0))
+    assert session.events[:3] == ["ours", "ours", "digests"]
+    assert session.events[-1] == "digests"
+    assert session.events.count("digests") == 2
+
+
+def test_d_is_looked_at_after_every_turn_before_others_write_to_it(
+    clock: Clock, plan: Plan
+) -> None:
+    events: list[str] = []
+    session = FakeSession(clock, [1.0], wall_s=0.01, events=events)
+    other = FakeSession(clock, [1.0], wall_s=0.01, name="other", events=events)
+    entry = Entry(Rival("other"), other)
+    measure(session, GPU, plan, Settings(warmup=1, runs=20, max_noise=0), entries=[entry])
+    ours = [i for i, event in enumerate(events) if event == "ours"]
+    assert len(ours) > 2
+    assert {events[i + 1] for i in ours} == {"digests"}

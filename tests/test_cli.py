@@ -50,6 +50,18 @@ def run(self):
 CpuSession.run = run
 main()
 """
+CHANGES = """
+from gemmctl.__main__ import main
+from gemmctl.device.cpu import CpuSession
+right = CpuSession.run
+def run(self):
+    right(self)
+    self.runs = getattr(self, "runs", 0) + 1
+    if self.runs > 1:
+        self._arena[self._plan.layout.d[1]] ^= self.runs & 1  # a last bit, every other time
+CpuSession.run = run
+main()
+"""
 FAILS_WITH = """
 from gemmctl import errors
 from gemmctl.__main__ import main
@@ -376,6 +388,25 @@ def test_4_a_device_that_fails_keeps_the_results_before_it(
     assert lines(done.stderr)[-1] == "gemmctl: it broke"
     kept = json.loads(two_problems.with_name("run.json").read_text())
     assert [one["name"] for one in kept["problems"]] == ["one"]
+
+
+def test_4_results_that_change_from_run_to_run_end_a_run(
+    gemmctl: Command, two_problems: Path
+) -> None:
+    options = ("--warmup", "1", "--runs", "2", "--max-noise", "0", "--only", "one")
+    done = gemmctl("run", two_problems, *options, python=("-c", CHANGES))
+    assert (done.returncode, done.stdout) == (4, "")
+    assert "the same run gave other bits in group 1 of one" in lines(done.stderr)[-1]
+
+
+def test_1_results_that_change_from_run_to_run_are_wrong(
+    gemmctl: Command, two_problems: Path
+) -> None:
+    options = ("--only", "one", "--data", "normal", "--repeat")
+    assert gemmctl("verify", two_problems, *options, "1", python=("-c", CHANGES)).returncode == 0
+    done = gemmctl("verify", two_problems, *options, "3", python=("-c", CHANGES))
+    assert done.returncode == 1
+    assert "group 1: run 3 gave other bits than the first" in done.stdout
 
 
 def test_70_a_bug_shows_its_traceback(gemmctl: Command, two_problems: Path) -> None:

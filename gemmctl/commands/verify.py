@@ -48,6 +48,14 @@ def verify(
         ),
     ] = "both",
     seed: Seed = 0,
+    repeat: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Runs in all: every one has to give the bits of the first, which is judged.",
+        ),
+    ] = 2,
     dump: Annotated[
         str | None,
         typer.Option(
@@ -67,11 +75,12 @@ def verify(
     ] = False,
     color: Color = "auto",
 ) -> None:
-    """Run once and check every group against a CPU reference.
+    """Check every group against a CPU reference, twice.
 
     Says which group, row and column is wrong.
     """
     from gemmctl.judging import verify as judging
+    from gemmctl.judging.repeats import repeated
     from gemmctl.kernels import cubins
     from gemmctl.operands.data import KINDS, DataSpec, Kind
     from gemmctl.showing import verify_report
@@ -107,6 +116,7 @@ def verify(
                     verdicts = judging.verify(
                         plan, session, spec, device=on.facts.kind, progress=tick
                     )
+                    verdicts = repeated(session, verdicts, repeat)
                     checks.append(verify_report.Checked(plan, spec, verdicts))
                     if checks[-1].bad and dump is not None:
                         folder = os.path.join(dump, checks[-1].folder)

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gemmctl.device.base import Device, Sample, Session, Setup, Telemetry
+from gemmctl.errors import DeviceFailed
 from gemmctl.measuring import ratio
 from gemmctl.measuring.ratio import Ratio
 from gemmctl.operands.data import DataSpec
@@ -167,7 +168,8 @@ def measure(
 
     Baselines take turns with the session, batch by batch, each after the same rest, so that all
     meet the device in the same state; it goes on until every one of them is steady, and for TURNS
-    turns at least if the time allows. Raises DeviceFailed or DeviceHung.
+    turns at least if the time allows. Raises DeviceFailed, also if D changes from run to run, or
+    DeviceHung.
     """
     rest_s = REST_S if device.facts.kind == "cuda" else 0.0
     turns = TURNS if any(entry.timed for entry in entries) else 1
@@ -178,9 +180,12 @@ def measure(
     everyone = [ours, *filter(None, theirs)]
     limit_s = settings.max_time_s * len(everyone)
     telemetry: list[Telemetry] = []
+    result = _Unchanged(session, plan)
     begin = monotonic()
     for contestant in everyone:
         contestant.warm_up()
+        if contestant is ours and ours.warm:
+            result.check()
     spent = monotonic() - begin
     while not all(contestant.done for contestant in everyone):
         turn_s = sum(contestant.run_s for contestant in everyone)
@@ -191,11 +196,16 @@ def measure(
                 continue
             sleep(rest_s)
             contestant.take_batch()
-            if contestant is ours and (reading := device.telemetry()) is not None:
-                telemetry.append(reading)
+            if contestant is ours:
+                if (reading := device.telemetry()) is not None:
+                    telemetry.append(reading)
+                if len(everyone) > 1:  # others are to write to D
+                    result.check()
         spent = monotonic() - begin
         fewest = min(len(contestant.samples) for contestant in everyone)
         progress(min(1.0, max(fewest / settings.runs, spent / limit_s if limit_s else 1.0)))
+    if len(everyone) == 1:
+        result.check()
     roofline = device.facts.roofline
     return Result(
         plan=plan,
@@ -217,6 +227,31 @@ def measure(
     )
 
 
+class _Unchanged:
+    """D as a session's runs leave it, which has to be the same every time."""
+
+    def __init__(self, session: Session, plan: Plan) -> None:
+        self._session, self._plan = session, plan
+        self._first: npt.NDArray[np.uint64] | None = None
+
+    def check(self) -> None:
+        """Compare what D is now with what it was at the first call.
+
+        Raises DeviceFailed with the first group that changed.
+        """
+        now = self._session.digests()
+        if self._first is None:
+            self._first = now
+        changed = np.flatnonzero(now != self._first).tolist()
+        if changed:
+            more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
+            raise DeviceFailed(
+                f"the same run gave other bits in group {changed[0]}{more} of "
+                f"{self._plan.problem.name}: these times are worth nothing; gemmctl verify says "
+                "what is wrong"
+            )
+
+
 class _Contestant:
     """One of those that take turns, and its samples."""
 
@@ -226,6 +261,11 @@ class _Contestant:
         self.run_s = 0.0  # of wall time that the last run took; 0 if there was none
         self._taken: list[Sample] = []
         self._batches = 0
+
+    @property
+    def warm(self) -> bool:
+        """Whether it has run at all."""
+        return self.run_s > 0
 
     @property
     def samples(self) -> list[float]:
