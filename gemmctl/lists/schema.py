@@ -22,6 +22,7 @@ def schema() -> Schema:
 
     It refuses what gemmctl refuses, as far as draft 7 can tell: not what takes arithmetic with
     several numbers, a look at other problems, or defaults and a group that contradict each other.
+    A default that no kernel runs it refuses even where every group overrides it.
     """
     group = {"$ref": "#/definitions/group"}
     name = {
