@@ -8,6 +8,7 @@ import sys
 from types import FrameType
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # signals that mean: end, but tidily
+PATIENCE_S = 10  # for a clean-up; it can hang where the signal left a lock of Python's own locked
 
 
 def main() -> None:
@@ -51,10 +52,15 @@ def main() -> None:
 
 
 def _end(number: int, frame: FrameType | None) -> None:
-    """Leave from wherever the program is, by way of every clean-up; a second signal skips them."""
+    """Leave from wherever the program is, by way of every clean-up.
+
+    A second signal skips what is left of them, and so does this one after PATIENCE_S.
+    """
     for other in ENDING:
         if signal.getsignal(other) == _end:
             signal.signal(other, _end_at_once)
+    signal.signal(signal.SIGALRM, lambda _, frame: _end_at_once(number, frame))
+    signal.alarm(PATIENCE_S)
     sys.exit(128 + number)
 
 

@@ -110,6 +110,15 @@ def test_edge_01_a_second_signal_ends_a_clean_up_that_hangs(two_problems: Path) 
         assert process.wait(timeout=20) == 143
 
 
+def test_edge_01_one_signal_is_enough_for_a_clean_up_that_hangs(two_problems: Path) -> None:
+    script = HANGS.replace("main()", "import gemmctl.__main__ as m; m.PATIENCE_S = 1; main()")
+    with started("run", two_problems, python=("-c", script)) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "measuring\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=20) == 143
+
+
 def test_edge_01_the_bar_is_gone_before_a_closed_pipe_ends_the_command(two_problems: Path) -> None:
     options = ("-f", "jsonl", *LONG, "2")
     with (

@@ -99,7 +99,7 @@ def test_a_result_that_changes_is_caught(
     assert "run 2 gave other bits than the first" in found[0].message
 
 
-def test_two_processes_that_split_sums_at_once_both_end() -> None:
+def test_two_processes_that_split_sums_at_once_both_end(device: CudaDevice) -> None:
     command = [sys.executable, "-m", "gemmctl", "run", "@longk", "-q", "--max-time", "2",
                "--runs", "100000", "--max-noise", "0"]  # fmt: skip
     both = [subprocess.Popen(command, env=environment(GEMMCTL_DEVICE="cuda")) for _ in range(2)]
