@@ -57,6 +57,11 @@ class Tables:
     k: npt.NDArray[np.uint32]
     width: npt.NDArray[np.uint32]  # rows of A per tile
     type_c: npt.NDArray[np.uint32]  # DType.code of C
+    ptr_bias: npt.NDArray[np.uint64]  # 0: there is none
+    type_bias: npt.NDArray[np.uint32]  # its DType.code
+    bias_along: npt.NDArray[np.uint32]  # its place in BIASES
+    activation: npt.NDArray[np.uint32]  # its place in ACTIVATIONS
+    gate: npt.NDArray[np.uint32]  # its place in GATES
     tiles: npt.NDArray[np.void]
 
 
@@ -81,6 +86,11 @@ def build(launch: Launch, plan: Plan, base: int) -> Tables:
         k=columns.k[groups].astype(np.uint32),
         width=launch.widths.astype(np.uint32),
         type_c=columns.c[groups].astype(np.uint32),
+        ptr_bias=np.where(columns.bias[groups] == 0, np.uint64(0), address(layout.bias)),
+        type_bias=columns.bias_type[groups].astype(np.uint32),
+        bias_along=columns.bias[groups].astype(np.uint32),
+        activation=columns.activation[groups].astype(np.uint32),
+        gate=columns.gate[groups].astype(np.uint32),
         tiles=launch.tiles,
     )
 
