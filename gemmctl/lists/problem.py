@@ -45,6 +45,15 @@ class Group:
     # Where each key stands that was written, in the group or in defaults; "": the group itself.
     marks: Mapping[str, Mark] = field(compare=False, repr=False)
 
+    @property
+    def depth(self) -> int:
+        """Products that each element sums up: k, or 0 where alpha is 0.
+
+        BLAS then reads neither A nor B (the standard's GEMM, "when alpha is zero"), so that what
+        is not finite in them does not come through.
+        """
+        return self.k if self.alpha else 0
+
     def where(self, *keys: str) -> Mark:
         """The place of the first of ``keys`` that was written, else the group's own."""
         return next((self.marks[key] for key in keys if key in self.marks), self.marks[""])
@@ -73,6 +82,11 @@ class Columns:
     ldd: npt.NDArray[np.int64]
     alpha: npt.NDArray[np.float64]
     beta: npt.NDArray[np.float64]
+
+    @cached_property
+    def depth(self) -> npt.NDArray[np.int64]:
+        """Products that each element sums up: Group.depth."""
+        return np.where(self.alpha == 0, 0, self.k)
 
     def size(self, operand: str) -> npt.NDArray[np.int64]:
         """Bytes of an element of ``a``, ``b``, ``c`` or ``d``."""

@@ -41,7 +41,7 @@ def fingerprint(problem: Problem) -> str:
     """
     lines = [
         [
-            *(g.m, g.n, g.k, g.a, g.b, g.d, g.a_layout, g.b_layout, g.d_layout),
+            *(g.m, g.n, g.depth, g.a, g.b, g.d, g.a_layout, g.b_layout, g.d_layout),
             *(g.lda, g.ldb, g.ldd, g.alpha == 1, *((g.c, g.ldc) if g.beta else ())),
         ]
         for g in problem.groups

@@ -33,7 +33,7 @@ class Layout:
 def lay_out(problem: Problem) -> tuple[Layout, int]:
     """Place every operand in one arena; also the bytes that a run has to move."""
     columns = problem.columns
-    m, n, k = columns.m, columns.n, columns.k
+    m, n = columns.m, columns.n
     size = {name: columns.size(name) for name in "abcd"}
     has_c = columns.beta != 0
     rows = {"a": m, "b": n, "c": m, "d": m}
@@ -52,6 +52,7 @@ def lay_out(problem: Problem) -> tuple[Layout, int]:
     (shared,), end = place(np.array([unread]), end)
     d_begin = end
     d, end = place(spans["d"], d_begin + FENCE, gap=FENCE)
-    useful = m * k * size["a"] + n * k * size["b"] + m * n * (size["d"] + has_c * size["c"])
+    read = columns.depth * (m * size["a"] + n * size["b"]) + m * n * has_c * size["c"]
+    useful = read + m * n * size["d"]
     layout = Layout(a, b, np.where(has_c, c, shared), d, d_begin, end, end)
     return layout, int(useful[(m > 0) & (n > 0)].sum())
