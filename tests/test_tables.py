@@ -132,8 +132,9 @@ def test_c_is_not_generated_where_beta_is_0() -> None:
     assert offsets(made) == [*at.a.tolist(), *at.b.tolist(), at.c[1]]
 
 
-def test_without_k_only_c_is_generated() -> None:
-    made = plan_of("m: 24, n: 40, k: 0, beta: 1")
+@pytest.mark.parametrize("group", ["k: 0, beta: 1", "k: 64, alpha: 0, beta: 1"])
+def test_where_nothing_is_multiplied_only_c_is_generated(group: str) -> None:
+    made = plan_of(f"m: 24, n: 40, {group}")
     assert offsets(made) == [made.layout.c[0]]
 
 

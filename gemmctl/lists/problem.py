@@ -60,6 +60,15 @@ class Group:
     marks: Mapping[str, Mark] = field(compare=False, repr=False)
 
     @property
+    def depth(self) -> int:
+        """Products that each element sums up: k, or 0 where alpha is 0.
+
+        BLAS then reads neither A nor B (the standard's GEMM, "when alpha is zero"), so that what
+        is not finite in them does not come through.
+        """
+        return self.k if self.alpha else 0
+
+    @property
     def d_columns(self) -> int:
         """Columns of D: n, or half of it with a gate."""
         return self.n if self.gate == "none" else self.n // 2
@@ -73,6 +82,11 @@ class Group:
     def linear(self) -> bool:
         """Whether D is x itself."""
         return self.activation == self.gate == "none"
+
+    @property
+    def plain(self) -> bool:
+        """Whether D is alpha A B + beta C, and nothing more."""
+        return self.linear and self.bias == "none"
 
     def where(self, *keys: str) -> Mark:
         """The place of the first of ``keys`` that was written, else the group's own."""
@@ -109,23 +123,28 @@ class Columns:
     activation: npt.NDArray[np.int64]
     gate: npt.NDArray[np.int64]
 
+    @cached_property
+    def depth(self) -> npt.NDArray[np.int64]:
+        """Products that each element sums up: Group.depth."""
+        return np.where(self.alpha == 0, 0, self.k)
+
     def size(self, operand: str) -> npt.NDArray[np.int64]:
         """Bytes of an element of ``a``, ``b``, ``c`` or ``d``, or of a bias, by ``bias_type``."""
         codes: npt.NDArray[np.int64] = getattr(self, operand)
         return _SIZES[codes]
 
-    @property
+    @cached_property
     def d_columns(self) -> npt.NDArray[np.int64]:
         """Columns of each D: n, or half of it with a gate."""
         return np.where(self.gate == 0, self.n, self.n // 2)
 
-    @property
+    @cached_property
     def bias_length(self) -> npt.NDArray[np.int64]:
         """Numbers in each bias: 0, n or m."""
         along_n, along_m = (self.bias == BIASES.index(word) for word in ("n", "m"))
         return np.where(along_n, self.n, np.where(along_m, self.m, 0))
 
-    @property
+    @cached_property
     def accumulates(self) -> npt.NDArray[np.bool_]:
         """Where D is read before it is written: C in place, and not passed over."""
         found: npt.NDArray[np.bool_] = self.inplace & (self.beta != 0)

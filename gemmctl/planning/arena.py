@@ -34,7 +34,7 @@ class Layout:
 def lay_out(problem: Problem) -> tuple[Layout, int]:
     """Place every operand in one arena; also the bytes that a run has to move."""
     columns = problem.columns
-    m, n, k = columns.m, columns.n, columns.k
+    m, n = columns.m, columns.n
     size = {name: columns.size(name) for name in "abcd"}
     has_c, apart = columns.beta != 0, ~columns.inplace
     biases = columns.bias_length * columns.size("bias_type")
@@ -55,8 +55,8 @@ def lay_out(problem: Problem) -> tuple[Layout, int]:
     bias, end = place(biases, end)
     d_begin = end
     d, end = place(spans["d"], d_begin + FENCE, gap=FENCE)
-    useful = m * k * size["a"] + n * k * size["b"] + m * n * has_c * size["c"]
-    useful += m * columns.d_columns * size["d"] + biases
+    read = columns.depth * (m * size["a"] + n * size["b"]) + m * n * has_c * size["c"] + biases
+    useful = read + m * columns.d_columns * size["d"]
     c = np.where(columns.inplace, d, np.where(has_c, c, shared))
     layout = Layout(a, b, c, d, bias, d_begin, end, end)
     return layout, int(useful[(m > 0) & (n > 0)].sum())

@@ -129,7 +129,7 @@ def _strides(columns: Columns) -> Rule:
     for ld, operand in ((columns.lda, "a"), (columns.ldb, "b")):
         stride = ld * columns.size(operand)
         wrong |= (stride % STRIDE_STEP != 0) | (stride >= STRIDE_END)
-    return wrong & (columns.m > 0) & (columns.n > 0) & (columns.k > 0), _strides_told
+    return wrong & (columns.m > 0) & (columns.n > 0) & (columns.depth > 0), _strides_told
 
 
 def _strides_told(group: Group) -> Iterator[Refusal]:
@@ -165,7 +165,7 @@ def _strides_told(group: Group) -> Iterator[Refusal]:
 
 def _too_many_tiles(problem: Problem) -> Iterator[Refusal]:
     columns = problem.columns
-    rows = np.where(columns.k == 0, REDUCED_ROWS, 64)  # of the smallest tiles
+    rows = np.where(columns.depth == 0, REDUCED_ROWS, 64)  # of the smallest tiles
     tiles = -(-columns.m // rows) * -(-columns.n // 64)
     if len(tiles) and (total := int(tiles.sum())) > MAX_TILES:
         yield (
