@@ -79,8 +79,9 @@ def test_c_may_have_a_type_of_its_own(c):
         assert np.array_equal(operand(plan, session, 0, "d"), product(plan, session, 0))
 
 
-def test_without_k_the_result_is_beta_c():
-    plan = plan_of("m: 40, n: 96, k: 0, beta: 2", "m: 40, n: 96, k: 0")
+@pytest.mark.parametrize("nothing", ["k: 0", "k: 64, alpha: 0"])
+def test_where_nothing_is_multiplied_the_result_is_beta_c(nothing):
+    plan = plan_of(f"m: 40, n: 96, {nothing}, beta: 2", f"m: 40, n: 96, {nothing}")
     with CpuDevice().open(plan, INTEGERS) as session:
         session.run()
         assert np.array_equal(values(plan, session, 0, "d"), 2 * values(plan, session, 0, "c"))

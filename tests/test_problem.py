@@ -58,7 +58,8 @@ def test_a_group_needs_only_its_sizes() -> None:
     assert dataclasses.replace(group, marks={}) == Group(
         m=17, n=128, k=64, a="bf16", b="bf16", c="bf16", d="bf16",
         a_layout="row", b_layout="col", d_layout="row",
-        lda=64, ldb=64, ldc=128, ldd=128, alpha=1.0, beta=0.0, marks={},
+        lda=64, ldb=64, ldc=128, ldd=128, alpha=1.0, beta=0.0,
+        inplace=False, bias="none", bias_type="bf16", activation="none", gate="none", marks={},
     )  # fmt: skip
 
 
@@ -154,7 +155,7 @@ def test_columns_hold_one_entry_per_group() -> None:
         listed(
             "{m: 1, n: 2, k: 3, count: 2}",
             "{m: 4, n: 5, k: 6, a: f16, b: bf16, c: f32, d: f16, d_layout: col, lda: 7, ldb: 8, "
-            "ldc: 9, ldd: 10, alpha: 0.5, beta: 2}",
+            "ldc: 9, ldd: 10, alpha: 0.5, beta: 2, bias: m, bias_type: f32, activation: silu}",
             "{m: 1, n: 2, k: 3}",
         )
     )
@@ -178,6 +179,11 @@ def test_columns_hold_one_entry_per_group() -> None:
         "ldd": [2, 2, 10, 2],
         "alpha": [1, 1, 0.5, 1],
         "beta": [0, 0, 2, 0],
+        "inplace": [False, False, False, False],
+        "bias": [0, 0, 2, 0],
+        "bias_type": [bf16, bf16, f32, bf16],
+        "activation": [0, 0, 4, 0],
+        "gate": [0, 0, 0, 0],
     }
     assert found.columns.m.dtype == np.int64
     assert [found.columns.size(operand).tolist()[2] for operand in "abcd"] == [2, 2, 4, 2]
@@ -267,7 +273,8 @@ def test_a_thousand_written_groups_take_well_under_a_second() -> None:
         (
             "{m: 1, n: 1, k: 1, transpose: 1}", 28,
             "unknown key 'transpose' in a group; the keys are m, n, k, count, a, b, c, d, "
-            "a_layout, b_layout, d_layout, lda, ldb, ldc, ldd, alpha, beta",
+            "a_layout, b_layout, d_layout, lda, ldb, ldc, ldd, alpha, beta, inplace, bias, "
+            "bias_type, activation, gate",
         ),
         (
             "{m: 1, n: 1, k: 1, <<: 1}", 28,

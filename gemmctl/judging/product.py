@@ -89,7 +89,7 @@ class Product:
     @property
     def multiplies(self) -> bool:
         """Whether A and B are read at all."""
-        return self.group.k > 0 and self.group.alpha != 0
+        return self.group.depth > 0
 
     @property
     def exact(self) -> bool:

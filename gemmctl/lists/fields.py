@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from gemmctl.lists.problem import LAYOUTS
+from gemmctl.lists.problem import ACTIVATIONS, BIASES, GATES, LAYOUTS
 from gemmctl.operands import dtypes
 
 FORMAT = 1  # what `gemmctl:` says at the top of a list
@@ -43,6 +43,24 @@ class Integer:
             "maximum": self.high,
             "description": self.meaning,
         }
+
+
+@dataclass(frozen=True)
+class Flag:
+    """Yes or no."""
+
+    meaning: str
+
+    def __str__(self) -> str:
+        return "true or false"
+
+    def read(self, value: object) -> bool | None:
+        """The value, or None if it is not legal."""
+        return value if isinstance(value, bool) else None
+
+    def schema(self) -> dict[str, Any]:
+        """Its JSON Schema."""
+        return {"type": "boolean", "description": self.meaning}
 
 
 @dataclass(frozen=True)
@@ -96,7 +114,7 @@ TYPES = tuple(dtypes.BY_NAME)
 OPERANDS = ("bf16", "f16")  # what the kernels multiply
 
 # Every key of a group and of defaults.
-FIELDS: dict[str, Integer | Choice | Float32] = {
+FIELDS: dict[str, Integer | Flag | Choice | Float32] = {
     "m": Integer("rows of A, C and D", 0, MAX_EXTENT),
     "n": Integer("columns of B, C and D", 0, MAX_EXTENT),
     "k": Integer("columns of A, rows of B", 0, MAX_EXTENT),
@@ -114,10 +132,18 @@ FIELDS: dict[str, Integer | Choice | Float32] = {
     "ldd": Integer("leading dimension of D in elements (default: packed)", 1, MAX_LD),
     "alpha": Float32("factor of A B (default 1)"),
     "beta": Float32("factor of C (default 0: C is not read)"),
+    "inplace": Flag("C is D's memory (default false)"),
+    "bias": Choice("added to each column (n numbers) or row (m) of A B", BIASES, BIASES),
+    "bias_type": Choice("element type of the bias (default: that of D)", TYPES, TYPES),
+    "activation": Choice("of what was added up (default none)", ACTIVATIONS, ACTIVATIONS),
+    "gate": Choice(
+        "what goes through the activation times the rest: D has n/2 columns", GATES, GATES
+    ),
 }
 
 
 DEFAULTS: dict[str, Any] = {
     "a": "bf16", "a_layout": "row", "b_layout": "col", "d_layout": "row",
     "alpha": 1.0, "beta": 0.0, "count": 1,
+    "inplace": False, "bias": "none", "activation": "none", "gate": "none",
 }  # fmt: skip

@@ -1,6 +1,7 @@
 """Problems and their groups.
 
-A group is D = alpha A B + beta C with A m x k, B k x n, C and D m x n. Element (i, j) of a matrix
+A group is x = alpha A B + beta C + bias with A m x k, B k x n, x and C m x n, and D = act(x). With
+a gate D has n/2 columns, each act(x) of one column times x of another. Element (i, j) of a matrix
 with leading dimension ld lies at i * ld + j in layout ``row`` and at j * ld + i in layout ``col``;
 C has D's layout."""
 
@@ -20,11 +21,19 @@ from gemmctl.errors import Mark, UsageError
 from gemmctl.operands import dtypes
 
 LAYOUTS = ("row", "col")
+BIASES = ("none", "n", "m")  # n: a number for each column of x; m: for each row
+ACTIVATIONS = ("none", "relu", "gelu", "gelu_tanh", "silu")
+# halves: column j of x goes through the activation, times column j + n/2; pairs: 2j, times 2j + 1
+GATES = ("none", "halves", "pairs")
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """One matrix product, every default filled in. alpha and beta are float32 values."""
+    """One matrix product, every default filled in. alpha and beta are float32 values.
+
+    inplace: C is D's memory. The others of the last five are words in BIASES, an element type, and
+    words in ACTIVATIONS and GATES.
+    """
 
     m: int
     n: int
@@ -42,8 +51,42 @@ class Group:
     ldd: int
     alpha: float
     beta: float
+    inplace: bool
+    bias: str
+    bias_type: str
+    activation: str
+    gate: str
     # Where each key stands that was written, in the group or in defaults; "": the group itself.
     marks: Mapping[str, Mark] = field(compare=False, repr=False)
+
+    @property
+    def depth(self) -> int:
+        """Products that each element sums up: k, or 0 where alpha is 0.
+
+        BLAS then reads neither A nor B (the standard's GEMM, "when alpha is zero"), so that what
+        is not finite in them does not come through.
+        """
+        return self.k if self.alpha else 0
+
+    @property
+    def d_columns(self) -> int:
+        """Columns of D: n, or half of it with a gate."""
+        return self.n if self.gate == "none" else self.n // 2
+
+    @property
+    def bias_length(self) -> int:
+        """Numbers in the bias: 0, n or m."""
+        return {"none": 0, "n": self.n, "m": self.m}[self.bias]
+
+    @property
+    def linear(self) -> bool:
+        """Whether D is x itself."""
+        return self.activation == self.gate == "none"
+
+    @property
+    def plain(self) -> bool:
+        """Whether D is alpha A B + beta C, and nothing more."""
+        return self.linear and self.bias == "none"
 
     def where(self, *keys: str) -> Mark:
         """The place of the first of ``keys`` that was written, else the group's own."""
@@ -54,7 +97,8 @@ class Group:
 class Columns:
     """A problem's groups as arrays with one entry per group; read-only.
 
-    An element type is its DType.code, a layout its place in LAYOUTS.
+    An element type is its DType.code, a layout its place in LAYOUTS, a bias, activation or gate its
+    place in BIASES, ACTIVATIONS or GATES.
     """
 
     m: npt.NDArray[np.int64]
@@ -73,16 +117,53 @@ class Columns:
     ldd: npt.NDArray[np.int64]
     alpha: npt.NDArray[np.float64]
     beta: npt.NDArray[np.float64]
+    inplace: npt.NDArray[np.bool_]
+    bias: npt.NDArray[np.int64]
+    bias_type: npt.NDArray[np.int64]
+    activation: npt.NDArray[np.int64]
+    gate: npt.NDArray[np.int64]
+
+    @cached_property
+    def depth(self) -> npt.NDArray[np.int64]:
+        """Products that each element sums up: Group.depth."""
+        return np.where(self.alpha == 0, 0, self.k)
 
     def size(self, operand: str) -> npt.NDArray[np.int64]:
-        """Bytes of an element of ``a``, ``b``, ``c`` or ``d``."""
+        """Bytes of an element of ``a``, ``b``, ``c`` or ``d``, or of a bias, by ``bias_type``."""
         codes: npt.NDArray[np.int64] = getattr(self, operand)
         return _SIZES[codes]
 
+    @cached_property
+    def d_columns(self) -> npt.NDArray[np.int64]:
+        """Columns of each D: n, or half of it with a gate."""
+        return np.where(self.gate == 0, self.n, self.n // 2)
+
+    @cached_property
+    def bias_length(self) -> npt.NDArray[np.int64]:
+        """Numbers in each bias: 0, n or m."""
+        along_n, along_m = (self.bias == BIASES.index(word) for word in ("n", "m"))
+        return np.where(along_n, self.n, np.where(along_m, self.m, 0))
+
+    @cached_property
+    def accumulates(self) -> npt.NDArray[np.bool_]:
+        """Where D is read before it is written: C in place, and not passed over."""
+        found: npt.NDArray[np.bool_] = self.inplace & (self.beta != 0)
+        return found
+
+
+def _places(words: Sequence[str]) -> dict[str, int]:
+    return {word: place for place, word in enumerate(words)}
+
 
 _TYPES = {dtype.name: dtype.code for dtype in dtypes.BY_NAME.values()}
-_PLACES = {layout: place for place, layout in enumerate(LAYOUTS)}
-_CODES = {**dict.fromkeys("abcd", _TYPES), **{f"{key}_layout": _PLACES for key in "abd"}}
+_CODES = {
+    **dict.fromkeys(("a", "b", "c", "d", "bias_type"), _TYPES),
+    **{f"{key}_layout": _places(LAYOUTS) for key in "abd"},
+    "bias": _places(BIASES),
+    "activation": _places(ACTIVATIONS),
+    "gate": _places(GATES),
+}
+_DTYPES = {"alpha": np.float64, "beta": np.float64, "inplace": np.bool_}
 _SIZES = np.zeros(max(_TYPES.values()) + 1, np.int64)
 _SIZES[list(_TYPES.values())] = [dtype.size for dtype in dtypes.BY_NAME.values()]
 
@@ -107,7 +188,7 @@ class Problem:
             values: Iterable[Any] = map(attrgetter(key), written)
             if key in _CODES:
                 values = map(_CODES[key].__getitem__, values)
-            dtype = np.float64 if key in ("alpha", "beta") else np.int64
+            dtype = _DTYPES.get(key, np.int64)
             once: npt.NDArray[Any] = np.fromiter(values, dtype, len(written))
             repeated = np.repeat(once, counts)
             repeated.flags.writeable = False

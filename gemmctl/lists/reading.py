@@ -31,8 +31,8 @@ _SIZES = {name: dtype.size for name, dtype in dtypes.BY_NAME.items()}
 _OPERANDS = (
     ("a", "lda", "a_layout", "m", "k"),
     ("b", "ldb", "b_layout", "k", "n"),
+    ("d", "ldd", "d_layout", "m", "columns of D"),
     ("c", "ldc", "d_layout", "m", "n"),
-    ("d", "ldd", "d_layout", "m", "n"),
 )
 
 
@@ -256,23 +256,55 @@ def _read_group(node: Node, defaults: _Fields, errors: Errors) -> _Read | None:
     places = {"": node, **defaults.places, **own.places}
     value.setdefault("b", value["a"])
     value.setdefault("c", value.setdefault("d", value["a"]))
-    size, sound = 0, True
-    for operand, ld, layout, rows, columns in _OPERANDS:
-        inner, outer = (columns, rows) if value[layout] == "row" else (rows, columns)
-        least = value[inner] or 1
-        if value.setdefault(ld, least) < least:
-            sound = False
-            whose = "" if ld in own.values else f" in the group on line {node.line + 1}"
-            told = (
-                f"{ld} is {value[ld]}, but {inner} = {least} elements of {operand.upper()} lie "
-                f"side by side{whose}; write {ld}: {least} or more"
-            )
-            errors.append((places[ld].mark, told))
-        size += value[outer] * value[ld] * _SIZES[value[operand]]
-    if not sound:
+    value.setdefault("bias_type", value["d"])
+    size, wrong = _fill_in(value)
+    for key, told in wrong:
+        whose = "" if key in own.values else f" in the group on line {node.line + 1}"
+        errors.append((places[key].mark, told.format(whose=whose)))
+    if wrong:
         return None
     count = value.pop("count")
     return _Read(Group(**value, marks=_Marks(places)), count, count * size)
+
+
+def _fill_in(value: dict[str, Any]) -> tuple[int, list[tuple[str, str]]]:
+    """Fill in a group's leading dimensions; its bytes, and what is wrong, each with its key.
+
+    ``{whose}`` in a message stands for the group, where the key is of defaults.
+    """
+    wrong = []
+    m, n, k, gated = value["m"], value["n"], value["k"], value["gate"] != "none"
+    if gated and n % 2:
+        wrong.append(("n", f"n is {n}{{whose}}, but a gate pairs columns; write an even n"))
+    columns_of_d = ("n/2", n // 2) if gated else ("n", n)
+    extents = {"m": ("m", m), "n": ("n", n), "k": ("k", k), "columns of D": columns_of_d}
+    size = {"none": 0, "n": n, "m": m}[value["bias"]] * _SIZES[value["bias_type"]]
+    for operand, ld, layout, rows, columns in _OPERANDS:
+        inner, outer = (columns, rows) if value[layout] == "row" else (rows, columns)
+        called, least = extents[inner][0], extents[inner][1] or 1
+        if ld == "ldc" and value["inplace"]:
+            value.setdefault("ldc", value["ldd"])
+        elif value.setdefault(ld, least) < least:
+            told = (
+                f"{ld} is {value[ld]}, but {called} = {least} elements of {operand.upper()} lie "
+                f"side by side{{whose}}; write {ld}: {least} or more"
+            )
+            wrong.append((ld, told))
+        size += extents[outer][1] * value[ld] * _SIZES[value[operand]]
+    if value["inplace"]:
+        wrong += _not_in_place(value)
+    return size, wrong
+
+
+def _not_in_place(value: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """What keeps C from being D's memory."""
+    if value["gate"] != "none":
+        told = "D of a gate has half of C's columns{whose} and cannot be its memory"
+        yield "inplace", f"{told}; leave inplace out"
+    for ours, theirs in (("c", "d"), ("ldc", "ldd")):
+        if value[ours] != value[theirs]:
+            told = f"{ours} is {value[ours]} and {theirs} {value[theirs]}{{whose}}"
+            yield ours, f"{told}, but in place they are the same; leave {ours} out"
 
 
 def _mapping(node: Node, what: str, errors: Errors) -> dict[str, Entry] | None:

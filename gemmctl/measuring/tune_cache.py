@@ -37,12 +37,14 @@ def folder() -> Path:
 def fingerprint(problem: Problem) -> str:
     """A hash of all that may change which choice is best; neither names nor values do.
 
-    Of the scalars only whether alpha is 1 and beta is 0, of C nothing where it is not read.
+    Of the scalars only whether alpha is 1 and beta is 0, of C nothing where it is not read, of
+    what is fused only what there is.
     """
     lines = [
         [
-            *(g.m, g.n, g.k, g.a, g.b, g.d, g.a_layout, g.b_layout, g.d_layout),
+            *(g.m, g.n, g.depth, g.a, g.b, g.d, g.a_layout, g.b_layout, g.d_layout),
             *(g.lda, g.ldb, g.ldd, g.alpha == 1, *((g.c, g.ldc) if g.beta else ())),
+            *(() if g.plain else (g.bias, g.bias_type, g.activation, g.gate)),
         ]
         for g in problem.groups
     ]

@@ -18,13 +18,14 @@ class Layout:
     """Byte offsets of every operand in one arena, one entry per group of the problem.
 
     The region [d_begin, d_end) holds every D with FENCE bytes before the first and after each.
-    Groups with beta 0 share one C that is never to be read.
+    In place, C is D. Of the others those with beta 0 share one C that is never to be read.
     """
 
     a: Ints
     b: Ints
     c: Ints
     d: Ints
+    bias: Ints
     d_begin: int
     d_end: int
     size: int
@@ -33,9 +34,10 @@ class Layout:
 def lay_out(problem: Problem) -> tuple[Layout, int]:
     """Place every operand in one arena; also the bytes that a run has to move."""
     columns = problem.columns
-    m, n, k = columns.m, columns.n, columns.k
+    m, n = columns.m, columns.n
     size = {name: columns.size(name) for name in "abcd"}
-    has_c = columns.beta != 0
+    has_c, apart = columns.beta != 0, ~columns.inplace
+    biases = columns.bias_length * columns.size("bias_type")
     rows = {"a": m, "b": n, "c": m, "d": m}
     lds = {"a": columns.lda, "b": columns.ldb, "c": columns.ldc, "d": columns.ldd}
     spans = {name: rows[name] * lds[name] * size[name] for name in "abcd"}
@@ -45,13 +47,16 @@ def lay_out(problem: Problem) -> tuple[Layout, int]:
         ends = start + np.cumsum(padded)
         return ends - padded, int(ends[-1]) if len(ends) else start
 
-    unread = int(spans["c"][~has_c].max(initial=0))
+    unread = int(spans["c"][~has_c & apart].max(initial=0))
     a, end = place(spans["a"], 0)
     b, end = place(spans["b"], end)
-    c, end = place(np.where(has_c, spans["c"], 0), end)
+    c, end = place(np.where(has_c & apart, spans["c"], 0), end)
     (shared,), end = place(np.array([unread]), end)
+    bias, end = place(biases, end)
     d_begin = end
     d, end = place(spans["d"], d_begin + FENCE, gap=FENCE)
-    useful = m * k * size["a"] + n * k * size["b"] + m * n * (size["d"] + has_c * size["c"])
-    layout = Layout(a, b, np.where(has_c, c, shared), d, d_begin, end, end)
+    read = columns.depth * (m * size["a"] + n * size["b"]) + m * n * has_c * size["c"] + biases
+    useful = read + m * columns.d_columns * size["d"]
+    c = np.where(columns.inplace, d, np.where(has_c, c, shared))
+    layout = Layout(a, b, c, d, bias, d_begin, end, end)
     return layout, int(useful[(m > 0) & (n > 0)].sum())

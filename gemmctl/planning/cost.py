@@ -155,7 +155,7 @@ def _bytes(launch: Grid, problem: Problem, constants: Constants) -> Floats:
     What several tiles read again comes from the L2 and counts in part.
     """
     columns, groups, kernel = problem.columns, launch.groups, launch.kernel
-    m, n, k = columns.m[groups], columns.n[groups], columns.k[groups]
+    m, n, k = columns.m[groups], columns.n[groups], columns.depth[groups]
     size, size_d = dtypes.BY_NAME[kernel.operand].size, dtypes.BY_NAME[kernel.output].size
     of_a, of_b = m * k * size, n * k * size
     panels = np.where(of_b > L2_BYTES, -(-m // PANEL_ROWS), 1)

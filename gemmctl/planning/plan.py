@@ -40,8 +40,8 @@ class Plan:
     problem: Problem
     launches: tuple[Launch, ...]
     layout: Layout
-    flops: int  # 2 m n k, summed over groups
-    bytes: int  # A, B and D once, C once where beta is not 0
+    flops: int  # 2 m n k, summed over groups; none where alpha is 0
+    bytes: int  # D once, A and B once where alpha is not 0, C once where beta is not 0
     launch: Launching = "grouped"
     tuned: bool = False  # cut as it measured fastest, not as the cost model finds
     plan_s: float = field(default=0.0, compare=False)  # of host time that making this plan took
@@ -143,7 +143,7 @@ def _plan(
             choice = choices[len(launches)]
         launches.append(tiling.cut(problem, groups, _named(fitting, choice), choice, machine))
     columns = problem.columns
-    m, n, k = columns.m, columns.n, columns.k
+    m, n, k = columns.m, columns.n, columns.depth
     layout, moved = lay_out(problem)
     return Plan(
         problem=problem,

@@ -34,6 +34,25 @@ def refusals(problem: Problem, kernels: Sequence[Kernel]) -> list[Refusal]:
         *_layouts(problem.columns),
         _strides(problem.columns),
     ]
+    return [*_told(problem, rules), *_too_many_tiles(problem)]
+
+
+def fused(problem: Problem) -> list[Refusal]:
+    """What is refused of a problem on a GPU: the kernels have no bias, activation or gate yet."""
+    columns = problem.columns
+
+    def rule(key: str) -> Rule:
+        def told(group: Group) -> Iterator[Refusal]:
+            named = f"{key}: {getattr(group, key)}"
+            yield group.where(key), f"no kernel has {named} yet; run this list with --device cpu"
+
+        return getattr(columns, key) != 0, told
+
+    return _told(problem, [rule(key) for key in ("bias", "activation", "gate")])
+
+
+def _told(problem: Problem, rules: Sequence[Rule]) -> list[Refusal]:
+    """What rules say of a problem's groups, each once, in the order of the groups."""
     refused = np.flatnonzero(np.logical_or.reduce([mask for mask, _ in rules]))
     first = {id(problem.groups[index]): index for index in reversed(refused.tolist())}
     found: dict[Refusal, None] = {}
@@ -41,7 +60,7 @@ def refusals(problem: Problem, kernels: Sequence[Kernel]) -> list[Refusal]:
         for mask, told in rules:
             if mask[index]:
                 found.update(dict.fromkeys(told(problem.groups[index])))
-    return [*found, *_too_many_tiles(problem)]
+    return list(found)
 
 
 def _types(columns: Columns, kernels: Sequence[Kernel]) -> Iterator[Rule]:
@@ -110,7 +129,7 @@ def _strides(columns: Columns) -> Rule:
     for ld, operand in ((columns.lda, "a"), (columns.ldb, "b")):
         stride = ld * columns.size(operand)
         wrong |= (stride % STRIDE_STEP != 0) | (stride >= STRIDE_END)
-    return wrong & (columns.m > 0) & (columns.n > 0) & (columns.k > 0), _strides_told
+    return wrong & (columns.m > 0) & (columns.n > 0) & (columns.depth > 0), _strides_told
 
 
 def _strides_told(group: Group) -> Iterator[Refusal]:
@@ -146,7 +165,7 @@ def _strides_told(group: Group) -> Iterator[Refusal]:
 
 def _too_many_tiles(problem: Problem) -> Iterator[Refusal]:
     columns = problem.columns
-    rows = np.where(columns.k == 0, REDUCED_ROWS, 64)  # of the smallest tiles
+    rows = np.where(columns.depth == 0, REDUCED_ROWS, 64)  # of the smallest tiles
     tiles = -(-columns.m // rows) * -(-columns.n // 64)
     if len(tiles) and (total := int(tiles.sum())) > MAX_TILES:
         yield (

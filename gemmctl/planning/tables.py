@@ -54,9 +54,14 @@ class Tables:
     ld_d: npt.NDArray[np.uint64]
     m: npt.NDArray[np.uint32]
     n: npt.NDArray[np.uint32]
-    k: npt.NDArray[np.uint32]
+    k: npt.NDArray[np.uint32]  # 0 where alpha is 0
     width: npt.NDArray[np.uint32]  # rows of A per tile
     type_c: npt.NDArray[np.uint32]  # DType.code of C
+    ptr_bias: npt.NDArray[np.uint64]  # 0: there is none
+    type_bias: npt.NDArray[np.uint32]  # its DType.code
+    bias_along: npt.NDArray[np.uint32]  # its place in BIASES
+    activation: npt.NDArray[np.uint32]  # its place in ACTIVATIONS
+    gate: npt.NDArray[np.uint32]  # its place in GATES
     tiles: npt.NDArray[np.void]
 
 
@@ -78,22 +83,27 @@ def build(launch: Launch, plan: Plan, base: int) -> Tables:
         ld_d=columns.ldd[groups].astype(np.uint64),
         m=columns.m[groups].astype(np.uint32),
         n=columns.n[groups].astype(np.uint32),
-        k=columns.k[groups].astype(np.uint32),
+        k=columns.depth[groups].astype(np.uint32),
         width=launch.widths.astype(np.uint32),
         type_c=columns.c[groups].astype(np.uint32),
+        ptr_bias=np.where(columns.bias[groups] == 0, np.uint64(0), address(layout.bias)),
+        type_bias=columns.bias_type[groups].astype(np.uint32),
+        bias_along=columns.bias[groups].astype(np.uint32),
+        activation=columns.activation[groups].astype(np.uint32),
+        gate=columns.gate[groups].astype(np.uint32),
         tiles=launch.tiles,
     )
 
 
 def fills(plan: Plan, base: int, spec: DataSpec) -> npt.NDArray[np.void]:
-    """FILL records of all operands with elements: every A and B, and C where beta is not 0."""
+    """FILL records of all operands with elements: A and B where alpha, C where beta is not 0."""
     columns, layout = plan.problem.columns, plan.layout
     everyone = np.arange(len(plan.problem.groups))
     limits = integer_limits(plan.problem)
     parts = []
     for operand, name, rows, cols, ld, offsets, wanted in (
-        (0, "a", columns.m, columns.k, columns.lda, layout.a, columns.k > 0),
-        (1, "b", columns.n, columns.k, columns.ldb, layout.b, columns.k > 0),
+        (0, "a", columns.m, columns.k, columns.lda, layout.a, columns.depth > 0),
+        (1, "b", columns.n, columns.k, columns.ldb, layout.b, columns.depth > 0),
         (2, "c", columns.m, columns.n, columns.ldc, layout.c, columns.beta != 0),
     ):
         groups = everyone[wanted & (columns.m > 0) & (columns.n > 0)]

@@ -152,7 +152,7 @@ def grid(
     enough for that.
     """
     columns = problem.columns
-    m, n, k = columns.m[groups], columns.n[groups], columns.k[groups]
+    m, n, k = columns.m[groups], columns.n[groups], columns.depth[groups]
     widths = _ceil(_ceil(m, _ceil(m, widest)), WIDTH_STEP) * WIDTH_STEP
     widths[k == 0] = REDUCED_ROWS  # what the kernel does where it only adds up, here nothing
     wide, k_tiles = _ceil(n, kernel.columns_per_tile), _ceil(k, K_TILE)
@@ -183,7 +183,7 @@ def splits(whole: Grid, problem: Problem, starts: Ints) -> Ints:
     each cluster.
     """
     tiles = np.add.reduceat(whole.whole, starts)
-    longest = np.maximum.reduceat(problem.columns.k[whole.groups], starts) // K_TILE
+    longest = np.maximum.reduceat(problem.columns.depth[whole.groups], starts) // K_TILE
     found: Ints = np.maximum(1, np.minimum(whole.room // tiles, longest // MIN_SPLIT_K_TILES))
     return found
 
@@ -221,7 +221,8 @@ def cut(problem: Problem, groups: Ints, kernel: Kernel, choice: Choice, machine:
     tiles["m0"], tiles["n0"] = _places(planned, runs)
     if (spread := _spread(planned, problem)) is not None:
         tiles = np.take(tiles, spread)
-    if columns.k[groups].min() == columns.k[groups].max() >= TURNING_K:
+    depth = columns.depth[groups]
+    if depth.min() == depth.max() >= TURNING_K:
         tiles["backward"] = np.arange(len(tiles)) // planned.room % 2
     if choice.splits > 1:
         tiles = _split(tiles, choice.splits, columns.m[groups][tiles["group"]])

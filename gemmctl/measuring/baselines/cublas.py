@@ -131,7 +131,7 @@ def products(plan: Plan, base: int) -> list[Product]:
             Product(
                 m=group.n,
                 n=group.m,
-                k=group.k,
+                k=group.depth,
                 alpha=group.alpha,
                 a=base + int(layout.b[i]),
                 lda=group.ldb,

@@ -37,7 +37,7 @@ class Operands:
         self.torch, self.memory, self.plan = torch, memory, plan
 
     def matrix(self, which: str, index: int) -> Any:
-        """A (m x k), B (n x k), C or D of one group."""
+        """A (m x depth), B (n x depth), C or D of one group."""
         return self.stack(which, [index])[0]
 
     def stack(self, which: str, groups: Sequence[int]) -> Any:
@@ -47,8 +47,8 @@ class Operands:
         """
         group = self.plan.problem.groups[groups[0]]
         rows, cols, ld = {
-            "a": (group.m, group.k, group.lda),
-            "b": (group.n, group.k, group.ldb),
+            "a": (group.m, group.depth, group.lda),
+            "b": (group.n, group.depth, group.ldb),
             "c": (group.m, group.n, group.ldc),
             "d": (group.m, group.n, group.ldd),
         }[which]
