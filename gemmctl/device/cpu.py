@@ -125,7 +125,7 @@ class CpuSession:
         def of(index: int) -> int:
             group = groups[index]
             dtype = dtypes.BY_NAME[group.d]
-            place = (offsets[index], group.m, group.n, group.ldd, dtype)
+            place = (offsets[index], group.m, group.d_columns, group.ldd, dtype)
             return digest(data.matrix(self._arena, *place))
 
         return np.array(list(self._pool.map(of, range(len(groups)))), np.uint64)

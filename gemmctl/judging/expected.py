@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from gemmctl.judging.rounding import SMALLEST, UNIT, Doubles, Flags, half_ulps
+from gemmctl.judging.rounding import OVERFLOW, SMALLEST, UNIT, Doubles, Flags, half_ulps
 from gemmctl.operands.activations import activate
 from gemmctl.operands.dtypes import DType
 
@@ -86,11 +86,11 @@ def gated(y: Expected, x: Expected) -> Expected:
         allowed[~np.isfinite(right)] = 0
         if x.loose is None or y.loose is None:
             return Expected(right, allowed, spread)
-        # Infinity times what may be 0 may be NaN.
-        vague_y, vague_x = (
-            (size <= of.allowed) & (of.allowed > 0) for size, of in ((size_y, y), (size_x, x))
-        )
-        loose = x.loose | y.loose | (np.isinf(size_x) & vague_y) | (np.isinf(size_y) & vague_x)
+        # Infinity times what may be 0 may be NaN; what exceeds float32 may be infinity.
+        loose = x.loose | y.loose
+        for of, size, other, others in ((y, size_y, x, size_x), (x, size_x, y, size_y)):
+            loose |= np.isinf(size) & (others <= other.allowed) & (other.allowed > 0)
+            loose |= np.isfinite(size) & (size + of.allowed >= OVERFLOW)
         return Expected(right, allowed, spread, loose)
 
 

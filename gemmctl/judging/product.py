@@ -29,7 +29,7 @@ import numpy.typing as npt
 from gemmctl.device.cpu import K_BLOCK
 from gemmctl.judging import statistic
 from gemmctl.judging.expected import Expected, activated, gated, stored
-from gemmctl.judging.rounding import SMALLEST, UNIT, Doubles, Flags, is_single
+from gemmctl.judging.rounding import OVERFLOW, SMALLEST, UNIT, Doubles, Flags, is_single
 from gemmctl.kernels.constants import RECIPE_SPECIAL_ROWS
 from gemmctl.lists.problem import Group, factors
 from gemmctl.operands import data, dtypes
@@ -43,7 +43,6 @@ Device = Literal["cpu", "cuda"]
 Indices = npt.NDArray[np.int64]
 
 LARGE = 1 << 31  # multiply-adds of a group above which it is not compared as a whole
-OVERFLOW = 2.0**128  # what float32 cannot hold
 
 _EXACT = ("none", "relu")  # activations that round nothing
 _CHUNK = 1 << 20  # operand elements that one thread holds at a time

@@ -15,6 +15,7 @@ Flags = npt.NDArray[np.bool_]
 
 UNIT = 2.0**-24  # largest relative error of one rounding to float32
 SMALLEST = 2.0**-149  # float32's smallest number: no rounding to it loses more
+OVERFLOW = 2.0**128  # what float32 cannot hold
 
 
 def rounded(values: Doubles, dtype: DType) -> Singles:
