@@ -11,7 +11,7 @@ import pytest
 
 from gemmctl.device.cpu import CpuDevice
 from gemmctl.errors import UsageError
-from gemmctl.judging import dump, freivalds, product, verify
+from gemmctl.judging import dump, product, sampling, verify
 from gemmctl.kernels import cubins
 from gemmctl.kernels.constants import QUANTILES
 from gemmctl.lists import reading
@@ -252,7 +252,7 @@ def test_every_planted_defect_is_found(monkeypatch, device, limit, k, spec, d):
 @every_d
 @every_kind
 def test_a_defect_in_one_tile_that_is_not_sampled_is_found(monkeypatch, sampled, spec, d):
-    monkeypatch.setattr(freivalds, "SAMPLED_ROWS", 0)
+    monkeypatch.setattr(sampling, "SAMPLED_ROWS", 0)
     session = Written(plan_of(f"m: 700, n: 776, k: 1024, d: {d}"), spec).write()
     assert session.verify()[0].ok
     a, b = session.operand(0)[64:128], session.operand(1)[256:384]
@@ -266,7 +266,7 @@ def test_a_defect_in_one_tile_that_is_not_sampled_is_found(monkeypatch, sampled,
 @every_d
 @every_kind
 def test_a_single_wrong_element_that_is_not_sampled_is_found(monkeypatch, sampled, spec, d):
-    monkeypatch.setattr(freivalds, "SAMPLED_ROWS", 0)
+    monkeypatch.setattr(sampling, "SAMPLED_ROWS", 0)
     session = Written(plan_of(f"m: 700, n: 776, k: 1024, d: {d}"), spec).write()
     dtype = dtypes.BY_NAME[d]
     was = float(dtype.to_f32(session.d()[300:301, 100:101])[0, 0])
@@ -286,7 +286,7 @@ def test_an_element_is_counted_once_however_it_is_found(sampled, row, col):
 
 @pytest.mark.parametrize("row", [0, 511, 512, 1030])
 def test_an_integer_off_by_1_in_a_row_that_is_not_sampled_is_found(monkeypatch, sampled, row):
-    monkeypatch.setattr(freivalds, "SAMPLED_ROWS", 0)
+    monkeypatch.setattr(sampling, "SAMPLED_ROWS", 0)
     session = Written(plan_of("m: 1300, n: 264, k: 64, d: f32"), INT).write()
     session.d().view(np.float32)[row, 40] += 1
     (verdict,) = session.verify()

@@ -90,11 +90,12 @@ class Session(Protocol):
     def time(self, count: int, *, cold: bool) -> list[Sample]:
         """So many samples; cold: the L2 is flushed before every one.
 
+        Where C is in place, the first run has C as it was, and each other the D of that before it.
         Raises DeviceFailed or DeviceHung.
         """
 
     def poison(self) -> None:
-        """Fill the D region of the arena, fences included, with 0xFF bytes."""
+        """Fill the D region of the arena, fences included, with 0xFF bytes; C in place anew."""
 
     def digests(self) -> npt.NDArray[np.uint64]:
         """A hash of each group's D as it is now, which shows any change; 0 for an empty one."""

@@ -24,7 +24,9 @@ from gemmctl.device.base import Facts, Sample, Session, Setup, Telemetry
 from gemmctl.errors import DeviceFailed
 from gemmctl.kernels.constants import K_TILE
 from gemmctl.kernels.cubins import Kernel
+from gemmctl.lists.problem import ACTIVATIONS, BIASES, GATES, factors
 from gemmctl.operands import data, dtypes
+from gemmctl.operands.activations import activate
 from gemmctl.operands.data import DataSpec, Operand
 from gemmctl.operands.digest import digest
 from gemmctl.operands.dtypes import Bits, DType
@@ -62,8 +64,9 @@ class CpuDevice:
             )
         arena = np.empty(needed, np.uint8)
         with ThreadPoolExecutor(blas.THREADS) as pool:
-            _fill(arena, plan, data, pool)
-            yield CpuSession(plan, arena, pool)
+            _poison(arena, pool)
+            _fill(arena, tables.fills(plan, 0, data), pool)
+            yield CpuSession(plan, arena, pool, data)
 
     def telemetry(self) -> Telemetry | None:
         """None: clocks and power are not read on a CPU."""
@@ -73,9 +76,10 @@ class CpuDevice:
 class CpuSession:
     """A plan with its operands in this process's memory."""
 
-    def __init__(self, plan: Plan, arena: Bytes, pool: Executor) -> None:
+    def __init__(self, plan: Plan, arena: Bytes, pool: Executor, spec: DataSpec) -> None:
         started = perf_counter()
         self._plan = plan
+        self._refills = tables.refills(plan, 0, spec)
         self._arena = arena
         self._pool = pool
         base = arena.ctypes.data
@@ -93,11 +97,12 @@ class CpuSession:
                     list(self._pool.map(launch.run, shares))
 
     def time(self, count: int, *, cold: bool) -> list[Sample]:
-        """So many samples of one run each.
+        """So many samples of one run each, the first on C as it was where C is in place.
 
         cold: every run converts the operands to float32 anew; the processor's own caches are left
         as they are.
         """
+        _fill(self._arena, self._refills, self._pool)
         samples = []
         for _ in range(count):
             if cold:
@@ -109,8 +114,9 @@ class CpuSession:
         return samples
 
     def poison(self) -> None:
-        """Fill the D region of the arena, fences included, with 0xFF bytes."""
-        self._arena[self._plan.layout.d_begin : self._plan.layout.d_end] = POISON
+        """Fill the D region of the arena, fences included, with 0xFF bytes; C in place anew."""
+        _poison(self._arena[self._plan.layout.d_begin : self._plan.layout.d_end], self._pool)
+        _fill(self._arena, self._refills, self._pool)
 
     def digests(self) -> npt.NDArray[np.uint64]:
         """A hash of each group's D as it is now; 0 for an empty one."""
@@ -119,7 +125,7 @@ class CpuSession:
         def of(index: int) -> int:
             group = groups[index]
             dtype = dtypes.BY_NAME[group.d]
-            place = (offsets[index], group.m, group.n, group.ldd, dtype)
+            place = (offsets[index], group.m, group.d_columns, group.ldd, dtype)
             return digest(data.matrix(self._arena, *place))
 
         return np.array(list(self._pool.map(of, range(len(groups)))), np.uint64)
@@ -153,34 +159,73 @@ class _Launch:
 
     def run(self, tiles: list[Any]) -> None:
         """Compute some tiles."""
-        t, output, base = self._columns, dtypes.BY_NAME[self.kernel.output], self._base
+        t = self._columns
         for tile in tiles:
             g, m0, n0, width, k0, k_tiles, alpha, beta, splits, slot, _, _, row, *_ = tile
-            m, n, k = t["m"][g], t["n"][g], t["k"][g]
-            rows = slice(m0, min(m0 + width, m))
-            cols = slice(n0, min(n0 + self.kernel.columns_per_tile, n))
+            m, n, k, gate = t["m"][g], t["n"][g], t["k"][g], GATES[t["gate"][g]]
+            halved = 1 if gate == "none" else 2
+            stop = min(n0 + self.kernel.columns_per_tile, n) // halved
+            rows, d_cols = range(m0, min(m0 + width, m)), range(n0 // halved, stop)
+            cols = factors(gate, n, d_cols)
             a = self.operands.get(t["ptr_a"][g], m, k, t["ld_a"][g])
             b = self.operands.get(t["ptr_b"][g], n, k, t["ld_b"][g])
             with np.errstate(all="ignore"):
-                result = np.zeros((rows.stop - m0, cols.stop - n0), np.float32)
+                result = np.zeros((len(rows), sum(map(len, cols))), np.float32)
                 if k_tiles == 0:
                     for part in range(slot, slot + splits):
                         result += self._parts[part][row : row + len(result)]
                 end = (k0 + k_tiles) * K_TILE
                 for start in range(k0 * K_TILE, end, K_BLOCK):
                     ks = slice(start, min(start + K_BLOCK, end))
-                    result += a[rows, ks] @ b[cols, ks].T
+                    result += a[_place(rows), ks] @ b[_place(*cols), ks].T
                 if splits > 0 and k_tiles > 0:
                     self._parts[slot] = result
                     continue
                 if alpha != 1:
                     result *= alpha
-                if beta != 0:
-                    type_c = _BY_CODE[t["type_c"][g]]
-                    c = data.matrix(self._arena, t["ptr_c"][g] - base, m, n, t["ld_c"][g], type_c)
-                    result += beta * type_c.to_f32(c[rows, cols])
-                d = data.matrix(self._arena, t["ptr_d"][g] - base, m, n, t["ld_d"][g], output)
-                d[rows, cols] = output.from_float(result)
+                self._store(g, rows, cols, d_cols, result, beta)
+
+    def _store(
+        self,
+        group: int,
+        rows: range,
+        cols: tuple[range, ...],
+        d_cols: range,
+        result: npt.NDArray[np.float32],
+        beta: float,
+    ) -> None:
+        """Make elements of D of alpha A B at ``rows`` x ``cols``, which this writes over."""
+        t = {name: values[group] for name, values in self._columns.items() if name != "tiles"}
+        m, n = t["m"], t["n"]
+        if beta != 0:
+            c = self._matrix("c", t, m, n, t["ld_c"], _BY_CODE[t["type_c"]])
+            result += beta * _BY_CODE[t["type_c"]].to_f32(c[_place(rows), _place(*cols)])
+        along, type_bias = BIASES[t["bias_along"]], _BY_CODE[t["type_bias"]]
+        if along == "n":
+            bias = self._matrix("bias", t, 1, n, n, type_bias)
+            result += type_bias.to_f32(bias[:, _place(*cols)])
+        if along == "m":
+            bias = self._matrix("bias", t, m, 1, 1, type_bias)
+            result += type_bias.to_f32(bias[_place(rows)])
+        factor, *others = np.split(result, len(cols), axis=1)
+        product = activate(ACTIVATIONS[t["activation"]], factor)
+        for other in others:
+            product = product * other
+        output = dtypes.BY_NAME[self.kernel.output]
+        d = self._matrix("d", t, m, d_cols.stop, t["ld_d"], output)
+        d[_place(rows), _place(d_cols)] = output.from_float(product)
+
+    def _matrix(
+        self, operand: str, t: dict[str, int], rows: int, cols: int, ld: int, dtype: DType
+    ) -> Bits:
+        return data.matrix(self._arena, t[f"ptr_{operand}"] - self._base, rows, cols, ld, dtype)
+
+
+def _place(*ranges: range) -> slice | npt.NDArray[np.int64]:
+    """How to index an array by ranges one after the other; a view where there is one."""
+    if len(ranges) == 1:
+        return slice(ranges[0].start, ranges[0].stop)
+    return np.concatenate(ranges)
 
 
 class _Operands:
@@ -211,24 +256,29 @@ class _Operands:
         self._kept_bytes = 0
 
 
-def _fill(arena: Bytes, plan: Plan, spec: DataSpec, pool: Executor) -> None:
-    """Write every operand by its FILL record, and 0xFF everywhere else."""
+def _poison(memory: Bytes, pool: Executor) -> None:
+    """Write POISON everywhere."""
 
-    def poison(begin: int) -> None:
-        arena[begin : begin + _FILL_BYTES] = POISON
+    def write(begin: int) -> None:
+        memory[begin : begin + _FILL_BYTES] = POISON
+
+    list(pool.map(write, range(0, len(memory), _FILL_BYTES)))
+
+
+def _fill(arena: Bytes, fills: npt.NDArray[np.void], pool: Executor) -> None:
+    """Write operands by their FILL records, whose addresses are offsets in the arena."""
 
     def write(part: tuple[Bits, Operand, range]) -> None:
         matrix, operand, rows = part
         matrix[rows.start : rows.stop] = operand.bits(rows, operand.length)
 
     parts = []
-    for ptr, ld, rows, cols, key, code, recipe, limit in tables.fills(plan, 0, spec).tolist():
+    for ptr, ld, rows, cols, key, code, recipe, limit in fills.tolist():
         operand = Operand(recipe, key, limit, cols, _BY_CODE[code])
         matrix = data.matrix(arena, ptr, rows, cols, ld, operand.dtype)
         step = max(1, _FILL_BYTES // (cols * matrix.itemsize))
         for first in range(0, rows, step):
             parts.append((matrix, operand, range(first, min(first + step, rows))))
-    list(pool.map(poison, range(0, len(arena), _FILL_BYTES)))
     list(pool.map(write, parts))
 
 

@@ -8,6 +8,9 @@ R + t at D1 + h + 2t or below. Any other right result D2 therefore lies in
 
 |A||B| of an element, for t, is at most the norm of A's row times that of B's column (Cauchy and
 Schwarz). Where t is 0 there is one right result, and both have to be it.
+
+Behind an activation or gate nothing of that holds: D2 is compared with what recomputed.py makes of
+a product in float32, with t as above.
 """
 
 from __future__ import annotations
@@ -21,8 +24,10 @@ import numpy.typing as npt
 
 from gemmctl.device import blas
 from gemmctl.device.base import Session
-from gemmctl.judging.interval import half_ulps, rounded
-from gemmctl.judging.product import UNIT, Doubles, Product, products_of, ranges
+from gemmctl.judging.interval import judged
+from gemmctl.judging.product import Product, products_of, ranges
+from gemmctl.judging.recomputed import rough
+from gemmctl.judging.rounding import UNIT, Doubles, Flags, Singles, half_ulps, rounded
 from gemmctl.judging.verify import Bytes
 from gemmctl.operands import data
 from gemmctl.operands.data import DataSpec, Operand
@@ -65,7 +70,7 @@ class Witness:
         self._products = [
             product
             for product in products_of(plan, spec, "cuda")
-            if product.group.m and product.group.n
+            if product.group.m and product.group.d_columns
         ]
         session.poison()
         session.run()
@@ -74,10 +79,13 @@ class Witness:
         with ThreadPoolExecutor(blas.THREADS) as pool:
             self._norms = list(pool.map(_norms, self._products))
 
-    def disagreement(self, session: Session) -> Disagreement | None:
-        """What the D that the same session holds now has other than ours; None if it agrees."""
+    def disagreement(self, session: Session, *, unfused: bool = False) -> Disagreement | None:
+        """What the D that the same session holds now has other than ours; None if it agrees.
+
+        ``unfused``: what lies between sum, activation and gate was rounded to D's type.
+        """
         theirs = session.read(self._layout.d_begin, self._layout.d_end)
-        parts = list(self._parts(theirs))
+        parts = list(self._parts(theirs, unfused))
         with ThreadPoolExecutor(blas.THREADS) as pool:
             found = [one for one in pool.map(_compare, parts) if one]
         if not found:
@@ -85,17 +93,19 @@ class Witness:
         first = min(found, key=lambda one: (one.group, one.row, one.col))
         return replace(first, count=sum(one.count for one in found))
 
-    def _parts(self, theirs: Bytes) -> Iterator[_Part]:
+    def _parts(self, theirs: Bytes, unfused: bool) -> Iterator[_Part]:
         """Some rows of each group's D, ours and theirs."""
         begin = self._layout.d_begin
         for product, (a_norms, b_norms) in zip(self._products, self._norms, strict=True):
             group = product.group
             offset = int(self._layout.d[product.index]) - begin
-            place = (offset, group.m, group.n, group.ldd, product.d)
+            place = (offset, group.m, group.d_columns, group.ldd, product.d)
             ours, others = data.matrix(self._ours, *place), data.matrix(theirs, *place)
             for rows in ranges(0, group.m, max(1, _CHUNK // group.n)):
                 taken = slice(rows.start, rows.stop)
-                yield _Part(product, rows, ours[taken], others[taken], a_norms[taken], b_norms)
+                yield _Part(
+                    product, rows, ours[taken], others[taken], a_norms[taken], b_norms, unfused
+                )
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,6 +116,7 @@ class _Part:
     theirs: Bits
     a_norms: Doubles  # of A's rows in ``rows``
     b_norms: Doubles  # of B's columns
+    unfused: bool
 
 
 def _compare(part: _Part) -> Disagreement | None:
@@ -115,12 +126,8 @@ def _compare(part: _Part) -> Disagreement | None:
     if not len(i):
         return None
     ours, got = dtype.to_f32(part.ours[i, j]), dtype.to_f32(part.theirs[i, j])
-    low = high = ours
-    if not product.exact:
-        with np.errstate(all="ignore"):
-            allowed = 2 * _tolerance(part, i, j) + half_ulps(ours, dtype)
-            low, high = rounded(ours - allowed, dtype), rounded(ours + allowed, dtype)
-    bad = np.flatnonzero(~((low <= got) & (got <= high)))
+    low, high, good = _allowed(part, i, j, ours, got)
+    bad = np.flatnonzero(~good)
     if not len(bad):
         return None
     first = bad[0]
@@ -136,21 +143,41 @@ def _compare(part: _Part) -> Disagreement | None:
     )
 
 
+def _allowed(
+    part: _Part, i: npt.NDArray[np.intp], j: npt.NDArray[np.intp], ours: Singles, got: Singles
+) -> tuple[Singles, Singles, Flags]:
+    """The interval of some elements of a part, and whether theirs are in it."""
+    product, dtype = part.product, part.product.d
+    if not product.group.linear:
+        rows, cols = np.arange(part.rows.start, part.rows.stop), range(product.group.d_columns)
+        again = rough(product, product.growth)
+        expected = again.expected(rows, cols, dtype if part.unfused else None)
+        return judged(again, expected.at(i, j), got)
+    low = high = ours
+    if not product.exact:
+        with np.errstate(all="ignore"):
+            allowed = 2 * _tolerance(part, i, j) + half_ulps(ours, dtype)
+            low, high = rounded(ours - allowed, dtype), rounded(ours + allowed, dtype)
+    return low, high, (low <= got) & (got <= high)
+
+
 def _tolerance(part: _Part, i: npt.NDArray[np.intp], j: npt.NDArray[np.intp]) -> Doubles:
     """The most that t can be for some elements of a part."""
     product, group = part.product, part.product.group
     magnitude = abs(group.alpha) * part.a_norms[i] * part.b_norms[j]
-    tolerance: Doubles = (product.growth + 3 * UNIT) * magnitude
-    if group.beta != 0:
-        added = product.addend(np.arange(part.rows.start, part.rows.stop), range(group.n))[i, j]
-        tolerance += 3 * UNIT * np.abs(group.beta * added)
+    rounding = product.roundings * UNIT
+    tolerance: Doubles = (product.growth + rounding) * magnitude
+    if group.beta != 0 or group.bias != "none":
+        rows = np.arange(part.rows.start, part.rows.stop)
+        for added in product.addends(rows, range(group.n)):
+            tolerance += rounding * np.abs(added[i, j])
     return tolerance
 
 
 def _norms(product: Product) -> tuple[Doubles, Doubles]:
     """Euclidean norms of A's rows and B's columns; not computed where no bound needs them."""
     group = product.group
-    if product.exact:
+    if product.exact or not group.linear:
         return np.zeros(group.m), np.zeros(group.n)
     return _row_norms(product.a, group.m), _row_norms(product.b, group.n)
 

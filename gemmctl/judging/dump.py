@@ -20,14 +20,18 @@ def dump(plan: Plan, session: Session, group: int, folder: str, spec: DataSpec) 
     """Leave one group's operands and result in ``folder``, and a list that reproduces it.
 
     Per matrix: ``a.npy`` has the values as float32, ``a_bits.npy`` the elements' bits, read from
-    the device. C is left out where it is not read. Raises UsageError if a file cannot be written.
+    the device. C and the bias are left out where there is none. A C in place is made anew, so that
+    the session's D is lost. Raises UsageError if a file cannot be written.
     """
     found, layout = plan.problem.groups[group], plan.layout
     matrices = [
+        ("d", int(layout.d[group]), found.m, found.d_columns, found.ldd, found.d),
         ("a", int(layout.a[group]), found.m, found.k, found.lda, found.a),
         ("b", int(layout.b[group]), found.n, found.k, found.ldb, found.b),
-        ("d", int(layout.d[group]), found.m, found.n, found.ldd, found.d),
     ]
+    if found.bias != "none":
+        length = found.bias_length
+        matrices.append(("bias", int(layout.bias[group]), 1, length, length, found.bias_type))
     if found.beta != 0:
         matrices.append(("c", int(layout.c[group]), found.m, found.n, found.ldc, found.c))
     # A group's operands depend on its place in the problem: empty groups keep that place.
@@ -44,6 +48,8 @@ def dump(plan: Plan, session: Session, group: int, folder: str, spec: DataSpec) 
         path.mkdir(parents=True, exist_ok=True)
         (path / "problem.yaml").write_text(text, encoding="utf-8")
         for operand, offset, rows, cols, ld, element in matrices:
+            if operand == "c" and found.inplace:
+                session.poison()
             dtype = dtypes.BY_NAME[element]
             memory = session.read(offset, offset + rows * ld * dtype.size)
             bits = data.matrix(memory, 0, rows, cols, ld, dtype)

@@ -1,7 +1,7 @@
 """Freivalds' test: which parts of a large group's D deserve to be compared element by element.
 
-For a vector x of signs and zeros, D x should be alpha A (B x) + beta C x. The columns of D are
-taken in blocks, and each column takes part in TAKEN of a block's VECTORS: few columns in each
+For a vector x of signs and zeros, D x should be alpha A (B x) + (beta C + bias) x. The columns of
+D are taken in blocks, and each column takes part in TAKEN of a block's VECTORS: few columns in each
 vector, so that a single wrong element stands out, and in more than one, so that wrong elements
 seldom cancel each other everywhere.
 
@@ -18,20 +18,20 @@ from concurrent.futures import Executor
 
 import numpy as np
 
-from gemmctl.judging.product import Flags, Indices, Product, ranges
+from gemmctl.judging.product import Indices, Product, ranges
+from gemmctl.judging.rounding import Flags
 from gemmctl.operands.dtypes import Bits
 
 VECTORS = 8  # of each block of columns
 TAKEN = 2  # vectors that a column takes part in
 BLOCK_COLUMNS = 256  # of D
 SUSPICION = 6.0  # times the median |difference|: 4.05 standard deviations of a bell curve
-SAMPLED_ROWS = 32  # of a large group that are compared, besides its last tiles
 
 _CHUNK = 1 << 20  # operand elements that one thread holds at a time
 
 
 class Projection:
-    """A large group's B times random vectors, and the rows and columns to compare one by one.
+    """A large group's B times random vectors.
 
     ``products`` holds, for each block of D's columns, B X for its vectors X. It is exact: float32
     holds multiples of 2^-17 up to 128, which is 27 standard deviations of such a sum. Columns with
@@ -39,18 +39,17 @@ class Projection:
     """
 
     def __init__(self, product: Product, pool: Executor) -> None:
-        m, n, k = product.group.m, product.group.n, product.group.k
-        random = np.random.default_rng([product.index, product.b.key])
-        last_row = int(product.tiles["m0"].max(initial=0))
-        sampled = random.choice(m, min(m, SAMPLED_ROWS), replace=False)
+        n, k = product.group.n, product.group.k
+        random = np.random.default_rng([product.index, product.b.key, 1])
         self.product = product
-        self.rows = np.union1d(sampled, np.arange(last_row, m))
-        self.columns = range(int(product.tiles["n0"].max(initial=0)), n)
         self.blocks = list(ranges(0, n, BLOCK_COLUMNS))
         self.signs = np.zeros((n, VECTORS), np.float32)
         first = random.integers(VECTORS, size=n)
         steps = np.arange(TAKEN)[:, None] * random.integers(1, VECTORS, size=n)
-        columns = np.flatnonzero(product.b.plain(n))
+        plain = product.b.plain(n)
+        if product.group.bias == "n":
+            plain &= product.bias.plain(n)
+        columns = np.flatnonzero(plain)
         for vectors in (first + steps) % VECTORS:
             signs = random.choice(np.array([-1, 1], np.float32), len(columns))
             self.signs[columns, vectors[columns]] = signs
@@ -85,6 +84,8 @@ class Projection:
         tested = product.a.plain(rows)
         if group.beta != 0:
             tested &= product.c.plain(rows)
+        if group.bias == "m":
+            tested &= product.bias.plain(rows)
         with np.errstate(all="ignore"):
             for ks in ranges(0, group.k, _CHUNK // max(1, len(rows))):
                 a = product.a.values(rows, ks).astype(np.float64)
@@ -97,10 +98,10 @@ class Projection:
                 got = d.to_f32(bits[:, cols.start : cols.stop]).astype(np.float64)
                 got[:, ~taken] = 0
                 difference = got @ signs - wanted[:, VECTORS * block : VECTORS * (block + 1)]
-                if group.beta != 0:
-                    c = product.addend(rows, cols)
-                    c[:, ~taken] = 0
-                    difference -= group.beta * (c @ signs)
+                if group.beta != 0 or group.bias != "none":
+                    added = np.add(*product.addends(rows, cols))
+                    added[:, ~taken] = 0
+                    difference -= added @ signs
                 differences[:, block] = np.abs(difference)
             differences /= self.scales  # a vector without columns leaves NaN, as NaN in D does
             known = differences[tested][np.isfinite(differences[tested])]

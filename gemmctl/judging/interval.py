@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 
 import numpy as np
 
-from gemmctl.judging.product import Doubles, Expected, Flags, Indices, Product, Singles
+from gemmctl.judging.expected import Expected
+from gemmctl.judging.product import Indices, Product
+from gemmctl.judging.rounding import Doubles, Flags, Singles, half_ulps, rounded
 from gemmctl.judging.statistic import NO_ERRORS, Errors
-from gemmctl.operands.dtypes import Bits, DType
+from gemmctl.operands.dtypes import Bits
 
 
 @dataclass(frozen=True)
@@ -46,16 +47,7 @@ def compare(product: Product, rows: Indices, cols: range, bits: Bits) -> Compare
     right = expected.right
     with np.errstate(all="ignore"):
         got = dtype.to_f32(bits)
-        if product.exact:
-            low = high = rounded(right, dtype)
-        else:
-            low = rounded(right - expected.allowed, dtype)
-            high = rounded(right + expected.allowed, dtype)
-        good = (low <= got) & (got <= high)
-        if expected.loose is not None:
-            good |= expected.loose & ~np.isfinite(got)
-        if product.extreme:
-            good |= np.isnan(right) & np.isnan(got)
+        low, high, good = judged(product, expected, got)
         error, half = np.abs(got - right), half_ulps(got, dtype)
         ratio = error / (expected.allowed + half)
     first, wrong = None, good.size - int(np.count_nonzero(good))
@@ -79,6 +71,24 @@ def compare(product: Product, rows: Indices, cols: range, bits: Bits) -> Compare
     )
 
 
+def judged(product: Product, expected: Expected, got: Singles) -> tuple[Singles, Singles, Flags]:
+    """The ends of the interval of each element of D, and whether it is right."""
+    right, dtype = expected.right, product.d
+    with np.errstate(all="ignore"):
+        if product.exact:
+            low = high = rounded(right, dtype)
+        else:
+            low = rounded(right - expected.allowed, dtype)
+            high = rounded(right + expected.allowed, dtype)
+        good = (low <= got) & (got <= high)
+        if expected.loose is not None:
+            free = ~np.isfinite(got) if product.group.linear else ~np.isfinite(got) | (got == 0)
+            good |= expected.loose & free
+        if product.extreme:
+            good |= np.isnan(right) & np.isnan(got)
+    return low, high, good
+
+
 def _errors(
     expected: Expected, good: Flags, error: Doubles, half: Doubles, plain: Flags | None
 ) -> Errors:
@@ -93,24 +103,3 @@ def _errors(
         shares = error**2 / (expected.spread**2 + half**2 / 3)
     shares[~counted] = 0
     return Errors(count, float(shares.sum()))
-
-
-def rounded(values: Doubles, dtype: DType) -> Singles:
-    """Values as an element type has them."""
-    return dtype.to_f32(dtype.from_float(values))
-
-
-def half_ulps(values: Singles, dtype: DType) -> Doubles:
-    """Half of the distance from each value to the next larger one in magnitude."""
-    binades = (values.view(np.uint32) & np.uint32(0x7F800000)).view(np.float32)
-    half_at_one, smallest = _half_steps(dtype)
-    return np.maximum(binades * half_at_one, smallest)
-
-
-@cache
-def _half_steps(dtype: DType) -> tuple[np.float64, np.float64]:
-    """Half the distance of neighbours at 1, and at 0."""
-    one = dtype.from_float(np.ones(1))
-    next_to_one = dtype.to_f32(one + one.dtype.type(1))[0]
-    smallest = dtype.to_f32(np.ones(1, dtype.storage))[0]
-    return (np.float64(next_to_one) - 1) / 2, np.float64(smallest) / 2

@@ -1,16 +1,17 @@
 """One group's product as the checker sees it: its operands from the seed, and what is right.
 
-With R = alpha A B + beta C in float64, an element D is right if
+With R = alpha A B + beta C + bias in float64, an element D is right if
 
     round(R - t) <= D <= round(R + t),
-    t = |alpha| g |A||B| + 3 * 2^-24 (|alpha A B| + |beta C|) + u,
+    t = |alpha| g |A||B| + s * 2^-24 (|alpha A B| + |beta C| + |bias|) + u,
 
 where round is to D's type, g bounds the error of the device's sum of k products over the sum of
 their magnitudes (see ``_growth``), the second term covers the product with alpha, that with beta
-and their sum, each rounded to float32 (none of them where alpha is 1 and beta 0), and u what all of
-them lose below float32's smallest number. Rounding is monotonic, so the ends need no half unit in
-the last place. Where the device has nothing to round t is 0: sums of integers are exact in any
-order, and so is the rest wherever alpha A B, beta C and R are float32 numbers.
+and the one or two sums, s in all, each rounded to float32 (none of them where there is only A B),
+and u what all of them lose below float32's smallest number. Rounding is monotonic, so the ends need
+no half unit in the last place. Where the device has nothing to round t is 0: sums of integers are
+exact in any order, and so is the rest wherever alpha A B, beta C and all sums are float32 numbers.
+What activation and gate make of R and t is expected.py's.
 
 Where R is infinite or NaN, through operands that are, D has to be that. Where a sum or a product
 on the way can exceed float32, whatever order it is taken in, D may be infinite or NaN as well.
@@ -27,8 +28,10 @@ import numpy.typing as npt
 
 from gemmctl.device.cpu import K_BLOCK
 from gemmctl.judging import statistic
+from gemmctl.judging.expected import Expected, activated, gated, stored
+from gemmctl.judging.rounding import OVERFLOW, SMALLEST, UNIT, Doubles, Flags, is_single
 from gemmctl.kernels.constants import RECIPE_SPECIAL_ROWS
-from gemmctl.lists.problem import Group
+from gemmctl.lists.problem import Group, factors
 from gemmctl.operands import data, dtypes
 from gemmctl.operands.data import DataSpec, Operand
 from gemmctl.operands.dtypes import DType
@@ -38,30 +41,11 @@ from gemmctl.planning.tiling import TILE
 
 Device = Literal["cpu", "cuda"]
 Indices = npt.NDArray[np.int64]
-Singles = npt.NDArray[np.float32]
-Doubles = npt.NDArray[np.float64]
-Flags = npt.NDArray[np.bool_]
 
 LARGE = 1 << 31  # multiply-adds of a group above which it is not compared as a whole
-UNIT = 2.0**-24  # largest relative error of one rounding to float32
-SMALLEST = 2.0**-149  # float32's smallest number: no rounding to it loses more
-OVERFLOW = 2.0**128  # what float32 cannot hold
 
+_EXACT = ("none", "relu")  # activations that round nothing
 _CHUNK = 1 << 20  # operand elements that one thread holds at a time
-
-
-@dataclass(frozen=True, eq=False)
-class Expected:
-    """What is right for a block of elements; all arrays have the block's shape.
-
-    right: R. allowed: t; 0 where R is not finite. spread: the deviation from R that the arithmetic
-    explains before D is rounded. loose: where D may be infinite or NaN, too; None: nowhere.
-    """
-
-    right: Doubles
-    allowed: Doubles
-    spread: Doubles
-    loose: Flags | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,13 +57,14 @@ class Product:
     a: Operand
     b: Operand
     c: Operand
+    bias: Operand  # a column of numbers
     d: DType
     growth: float  # g above
     steps: int  # additions that may each lose SMALLEST
     drift: float  # deviation of a sum's error over the sum of magnitudes: see statistic.py
     exact_sums: bool  # of integers that float32 holds, in whatever order they are added
     tiles: npt.NDArray[np.void]  # the group's entries of the tile list
-    tile_columns: int
+    tile_columns: int  # of D
 
     @property
     def large(self) -> bool:
@@ -93,9 +78,22 @@ class Product:
 
     @property
     def exact(self) -> bool:
-        """Whether no element leaves the device a choice."""
-        unscaled = self.group.alpha == 1 and self.group.beta in (0, 1)
-        return not self.multiplies or (self.exact_sums and unscaled)
+        """Whether no element of D leaves the device a choice."""
+        return self.exact_x and self.group.gate == "none" and self.group.activation in _EXACT
+
+    @property
+    def exact_x(self) -> bool:
+        """Whether no element of x does: a product or sum, rounded once, or sums of integers."""
+        group = self.group
+        if not self.multiplies and (group.beta == 0 or group.bias == "none"):
+            return True
+        unscaled = group.beta in (0, 1) and (group.alpha == 1 or not self.multiplies)
+        return self.exact_sums and unscaled
+
+    @property
+    def roundings(self) -> int:
+        """Products and sums that are rounded to float32, once A B is there: s above."""
+        return 3 if self.group.bias == "none" else 4
 
     @property
     def extreme(self) -> bool:
@@ -106,11 +104,18 @@ class Product:
         special = self.a.recipe == RECIPE_SPECIAL_ROWS
         return special or max(abs(self.group.alpha), abs(self.group.beta)) > 2.0**64
 
+    def factors(self, cols: range) -> tuple[range, ...]:
+        """The columns of x that some columns of D are made of."""
+        return factors(self.group.gate, self.group.n, cols)
+
     def plain(self, rows: Indices, cols: range) -> Flags | None:
-        """Where the sum over K has only normal numbers in it; None: everywhere."""
+        """Where the sums over K have only normal numbers in them; None: everywhere."""
         if self.a.recipe != RECIPE_SPECIAL_ROWS:
             return None
-        return self.a.plain(rows)[:, None] & self.b.plain(cols)
+        plain: Flags = self.a.plain(rows)[:, None]
+        for taken in self.factors(cols):
+            plain = plain & self.b.plain(taken)
+        return plain
 
     def sums(self, rows: Indices, cols: range) -> tuple[Doubles, Doubles]:
         """A B and |A||B| there, of shape (rows, cols); the latter 0 for exact sums.
@@ -138,37 +143,59 @@ class Product:
         magnitude *= 1 + step * UNIT
         return total, magnitude
 
-    def addend(self, rows: Indices, cols: range) -> Doubles:
-        """The values of C there."""
-        return self.c.values(rows, cols).astype(np.float64)
+    def addends(self, rows: Indices, cols: range) -> tuple[Doubles, Doubles]:
+        """beta C and the bias there, of shape (rows, cols); 0 where there is none."""
+        group, shape = self.group, (len(rows), len(cols))
+        c = bias = np.zeros(shape)
+        if group.beta != 0:
+            c = group.beta * self.c.values(rows, cols).astype(np.float64)
+        if group.bias != "none":
+            column = self.bias.values(cols if group.bias == "n" else rows, 1).astype(np.float64)
+            bias = np.broadcast_to(column.T if group.bias == "n" else column, shape)
+        return c, bias
 
-    def expected(self, rows: Indices, cols: range) -> Expected:
-        """What is right for the elements at ``rows`` x ``cols``."""
-        alpha, beta = self.group.alpha, self.group.beta
+    def expected(self, rows: Indices, cols: range, between: DType | None = None) -> Expected:
+        """What is right for the elements at ``rows`` x ``cols``.
+
+        ``between``: where a chain of calls rounds x to this type before it goes on.
+        """
+        made = [self._linear(rows, taken) for taken in self.factors(cols)]
+        if between is not None and not self.group.linear:
+            made = [stored(x, between) for x in made]
+        y = activated(made[0], self.group.activation)
+        for x in made[1:]:
+            y = gated(y if between is None else stored(y, between), x)
+        return y
+
+    def _linear(self, rows: Indices, cols: range) -> Expected:
+        """What is right for x."""
+        group, alpha = self.group, self.group.alpha
         with np.errstate(all="ignore"):
-            right, magnitude = self.sums(rows, cols)
-            if self.exact and beta == 0:
-                return Expected(right, magnitude, magnitude)
+            sums, magnitude = self.sums(rows, cols)
             lost = self.steps * SMALLEST
-            scaled, added = right, np.zeros(())
-            if alpha == 1 and beta == 0:  # nothing is rounded but sums
+            right = scaled = partial = sums
+            added = np.zeros(())
+            if alpha == 1 and group.beta == 0 and group.bias == "none":  # only sums are rounded
                 allowed = self.growth * magnitude + lost
                 spread = self.drift * magnitude + lost
             else:
-                scaled = alpha * right if self.multiplies else right
-                added = beta * self.addend(rows, cols) if beta != 0 else np.zeros_like(right)
-                right = scaled + added
-                if not self.multiplies:  # beta C is rounded once, and that is all
-                    right = right.astype(np.float32).astype(np.float64)
-                if self.exact:
-                    return Expected(right, magnitude, magnitude)
-                rounding = 3 * UNIT * (np.abs(scaled) + np.abs(added)) + 3 * SMALLEST
+                scaled = alpha * sums if self.multiplies else sums
+                added, bias = self.addends(rows, cols)
+                partial = scaled + added
+                right = partial + bias
+                size = np.abs(scaled) + np.abs(added) + np.abs(bias)
+                rounding = self.roundings * (UNIT * size + SMALLEST)
                 if self.exact_sums:
-                    rounding[is_single(scaled) & is_single(added) & is_single(right)] = 0
+                    whole = [is_single(values) for values in (scaled, added, partial, right)]
+                    rounding[np.logical_and.reduce(whole)] = 0
                 allowed = abs(alpha) * (self.growth * magnitude + lost) + rounding
-                # Three roundings, each uniform over a unit in the last place: each has a third of
-                # its square as its mean.
+                # Each rounding is uniform over a unit in the last place: a third of its square is
+                # its mean.
                 spread = np.hypot(abs(alpha) * (self.drift * magnitude + lost), rounding / 3)
+            if self.exact_x:
+                right = right.astype(np.float32).astype(np.float64)
+                allowed = spread = np.zeros_like(right)
+                return Expected(right, allowed, spread, np.zeros(right.shape, np.bool_))
             if not self.extreme:
                 return Expected(right, allowed, spread)
             loose = (
@@ -176,12 +203,21 @@ class Product:
                 | (np.isfinite(added) & (np.abs(added) >= OVERFLOW))
                 | (magnitude >= OVERFLOW)
             )
+            if group.bias != "none":
+                loose |= np.isfinite(partial) & (np.abs(partial) + allowed >= OVERFLOW)
             allowed[~np.isfinite(right)] = 0
         return Expected(right, allowed, spread, loose)
 
+    @property
+    def first_columns(self) -> Indices:
+        """The first column of D in each entry of the tile list."""
+        found: Indices = self.tiles["n0"].astype(np.int64)
+        return found if self.group.gate == "none" else found // 2
+
     def tile(self, row: int, col: int) -> tuple[int, int, int] | None:
         """First row, first column and rows of the tile that holds an element."""
-        m0, n0, width = (self.tiles[name].astype(np.int64) for name in ("m0", "n0", "width"))
+        m0, width = (self.tiles[name].astype(np.int64) for name in ("m0", "width"))
+        n0 = self.first_columns
         holds = (m0 <= row) & (row < m0 + width) & (n0 <= col) & (col < n0 + self.tile_columns)
         return next(((int(m0[i]), int(n0[i]), int(width[i])) for i in np.flatnonzero(holds)), None)
 
@@ -190,10 +226,9 @@ def products_of(plan: Plan, spec: DataSpec, device: Device) -> list[Product]:
     """The products of all groups, in order; ``device`` is the kind whose arithmetic is judged."""
     groups = plan.problem.groups
     everyone = np.arange(len(groups))
-    keys = [
-        data.keys(spec.seed, operand, everyone).tolist() for operand in (data.A, data.B, data.C)
-    ]
-    recipes = [spec.recipe(operand) for operand in (data.A, data.B, data.C)]
+    which = (data.A, data.B, data.C, data.BIAS)
+    keys = [data.keys(spec.seed, operand, everyone).tolist() for operand in which]
+    recipes = [spec.recipe(operand) for operand in which]
     limits = tables.integer_limits(plan.problem).tolist()
     tiles = [(np.empty(0, TILE), 0)] * len(groups)
     for launch in plan.launches:
@@ -204,17 +239,18 @@ def products_of(plan: Plan, spec: DataSpec, device: Device) -> list[Product]:
             tiles[index] = part, launch.kernel.columns_per_tile
     products = []
     for index, group in enumerate(groups):
-        a, b, c = (
+        a, b, c, bias = (
             Operand(recipe, key[index], limits[index], length, dtypes.BY_NAME[name])
             for recipe, key, length, name in zip(
                 recipes,
                 keys,
-                (group.k, group.k, group.n),
-                (group.a, group.b, group.c),
+                (group.k, group.k, group.n, 1),
+                (group.a, group.b, group.c, group.bias_type),
                 strict=True,
             )
         )
-        exact_sums = spec.kind == "int" and limits[index] ** 2 * (group.k + 1) <= 1 << 24
+        added = 1 if group.bias == "none" else 2  # at most a product's worth, each
+        exact_sums = spec.kind == "int" and limits[index] ** 2 * (group.k + added) <= 1 << 24
         products.append(
             Product(
                 index=index,
@@ -222,13 +258,14 @@ def products_of(plan: Plan, spec: DataSpec, device: Device) -> list[Product]:
                 a=a,
                 b=b,
                 c=c,
+                bias=bias,
                 d=dtypes.BY_NAME[group.d],
                 growth=0.0 if exact_sums else _growth(a.dtype, group.k, tiles[index][0], device),
                 steps=0 if exact_sums else 2 * group.k,
                 drift=0.0 if exact_sums else statistic.drift(group.k, device),
                 exact_sums=exact_sums,
                 tiles=tiles[index][0],
-                tile_columns=tiles[index][1],
+                tile_columns=tiles[index][1] // (1 if group.gate == "none" else 2),
             )
         )
     return products
@@ -254,12 +291,6 @@ def _growth(operand: DType, k: int, tiles: npt.NDArray[np.void], device: Device)
 def _finite(values: Doubles) -> Doubles:
     """Zero in place of what is infinite or NaN."""
     return np.where(np.isfinite(values), values, 0.0)
-
-
-def is_single(values: Doubles) -> Flags:
-    """Where a value is a float32 number."""
-    single: Flags = values.astype(np.float32) == values
-    return single
 
 
 def ranges(start: int, stop: int, step: int) -> Iterator[range]:

@@ -40,7 +40,8 @@ class Verdict:
     """What was found about one group.
 
     method: ``exact`` (each element must be one certain number) or ``bounded``, then ``full``
-    (every element was compared) or ``rows+freivalds``.
+    (every element was compared), ``rows+freivalds`` or ``rows+float32`` (sampled rows were, and the
+    rest went through Freivalds' test, or was computed again in float32).
     bad: wrong elements among those that were compared.
     worst: the largest error over what is allowed: at most 1 if all is right, infinite for NaN.
     rms, rms_limit: the errors as a whole over what the arithmetic explains (statistic.py), and what
@@ -66,7 +67,7 @@ class Verdict:
 def verdict(product: Product, finding: Finding) -> Verdict:
     """The verdict on a group."""
     group = product.group
-    size = group.m * group.n
+    size = group.m * group.d_columns
     rms, limit = finding.errors.statistic, finding.errors.limit
     wrong = []
     if finding.bad:
@@ -83,7 +84,8 @@ def verdict(product: Product, finding: Finding) -> Verdict:
         wrong.append(f"{finding.outside} bytes outside D were changed")
     message = "; ".join(wrong) or f"all of {finding.compared} elements compared are right"
     exactness = "exact" if product.exact else "bounded"
-    coverage = "rows+freivalds" if product.large else "full"
+    rest = "rows+freivalds" if group.linear else "rows+float32"
+    coverage = rest if product.large else "full"
     return Verdict(
         group=product.index,
         method=f"{exactness} {coverage}",

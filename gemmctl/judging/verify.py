@@ -1,9 +1,9 @@
 """Judge what a device wrote: every D against its operands, made again from the seed.
 
 Large groups are compared element by element on some random rows and on their last tiles; all the
-rest goes through Freivalds' test. What that doubts is compared element by element too, so that
-every verdict is that of product.py's rule. The errors of what was not picked for being doubtful
-make up the statistic.
+rest goes through Freivalds' test or, behind an activation or gate, is computed again in float32.
+What is doubted then is compared element by element too, so that every verdict is that of
+product.py's rule. The errors of what was not picked for being doubtful make up the statistic.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ from gemmctl.device.cpu import POISON
 from gemmctl.device.heap import keep_freed_memory
 from gemmctl.judging import interval
 from gemmctl.judging.freivalds import Projection
-from gemmctl.judging.product import Device, Flags, Indices, Product, products_of, ranges
+from gemmctl.judging.product import Device, Indices, Product, products_of, ranges
+from gemmctl.judging.recomputed import Recomputed
+from gemmctl.judging.rounding import Flags
+from gemmctl.judging.sampling import Sample, sample
 from gemmctl.judging.statistic import NO_ERRORS
 from gemmctl.judging.verdict import Finding, Verdict, verdict
 from gemmctl.operands import data
@@ -56,18 +59,26 @@ def verify(
     findings = [Finding() for _ in products]
     strips = _strips(plan, products)
     work, total_work = 0, sum(strip.work for strip in strips)
-    projections: dict[int, Projection] = {}
+    filters: dict[int, Filter] = {}
     pool = ThreadPoolExecutor(blas.THREADS)
     try:
         with blas.single_threaded():
             for batch in _batches(strips):
-                for check in _start(batch, session, projections, pool):
+                for check in _start(batch, session, filters, pool):
                     findings[check.strip.product.index] += check.finish()
                     work += check.strip.work
                     progress(work / total_work)
     finally:
         pool.shutdown(cancel_futures=True)
     return [verdict(*pair) for pair in zip(products, findings, strict=True)]
+
+
+@dataclass(frozen=True, eq=False)
+class Filter:
+    """What of a large group is compared in any case, and what says of the rest what to doubt."""
+
+    sample: Sample
+    doubts: Projection | Recomputed
 
 
 @dataclass(frozen=True)
@@ -95,7 +106,7 @@ def _strips(plan: Plan, products: Sequence[Product]) -> list[_Strip]:
     for index, following in zip(order, [*order[1:], None], strict=True):
         product = products[index]
         region_end = plan.layout.d_end if following is None else offsets[following]
-        rows = product.group.m if product.group.n else 0
+        rows = product.group.m if product.group.d_columns else 0
         pitch = product.group.ldd * product.d.size
         parts = list(ranges(0, rows, max(1, _BATCH_BYTES // pitch))) or [range(0)]
         for part in parts:
@@ -121,66 +132,65 @@ def _batches(strips: Sequence[_Strip]) -> Iterator[list[_Strip]]:
 
 
 def _start(
-    batch: Sequence[_Strip], session: Session, projections: dict[int, Projection], pool: Executor
+    batch: Sequence[_Strip], session: Session, filters: dict[int, Filter], pool: Executor
 ) -> list[_Check]:
     """Read some strips and have the threads begin with them.
 
-    ``projections`` holds that of the last large group, which may go on in the next batch.
+    ``filters`` holds that of the last large group, which may go on in the next batch.
     """
     begin = batch[0].begin
     memory = session.read(begin, batch[-1].end)
     checks = []
     for strip in batch:
-        index = strip.product.index
-        if strip.product.large and index not in projections:
-            projections.clear()
-            projections[index] = Projection(strip.product, pool)
+        product = strip.product
+        if product.large and product.index not in filters:
+            filters.clear()
+            doubts = Projection(product, pool) if product.group.linear else Recomputed(product)
+            filters[product.index] = Filter(sample(product), doubts)
         part = memory[strip.begin - begin : strip.end - begin]
-        checks.append(_Check(strip, part, projections.get(index), pool))
+        checks.append(_Check(strip, part, filters.get(product.index), pool))
     return checks
 
 
 class _Check:
     """A strip that the threads of a pool are at work on."""
 
-    def __init__(
-        self, strip: _Strip, memory: Bytes, projection: Projection | None, pool: Executor
-    ) -> None:
-        product = strip.product
+    def __init__(self, strip: _Strip, memory: Bytes, filter: Filter | None, pool: Executor) -> None:
+        group = strip.product.group
         self.strip = strip
-        self._pool, self._projection = pool, projection
+        self._pool, self._filter = pool, filter
         self._bits = data.matrix(
-            memory, strip.offset, len(strip.rows), product.group.n, product.group.ldd, product.d
+            memory, strip.offset, len(strip.rows), group.d_columns, group.ldd, strip.product.d
         )
         self._findings = [pool.submit(_surroundings, strip, memory, self._bits)]
         self._suspects: list[Future[Flags]] = []
         self._rows = rows = np.arange(strip.rows.start, strip.rows.stop)
-        if projection is None:
-            self._compare(rows, range(product.group.n))
+        if filter is None:
+            self._compare(rows, range(group.d_columns))
             return
-        sampled = np.isin(rows, projection.rows)
-        self._compare(rows[sampled], range(product.group.n))
-        self._compare(rows[~sampled], projection.columns)
+        sampled = np.isin(rows, filter.sample.rows)
+        self._compare(rows[sampled], range(group.d_columns))
+        self._compare(rows[~sampled], filter.sample.columns)
         for part in ranges(0, len(rows), _SIDE):
             some = rows[part.start : part.stop]
             bits = self._bits[part.start : part.stop]
-            self._suspects.append(pool.submit(projection.suspects, some, bits))
+            self._suspects.append(pool.submit(filter.doubts.suspects, some, bits))
 
     def finish(self) -> Finding:
         """Wait for the threads, and compare what is suspicious until something there is bad."""
         finding = self._collect()
-        if self._projection is None:
+        if self._filter is None:
             return finding
+        sampled = self._filter.sample
         doubted = np.concatenate([job.result() for job in self._suspects])
-        compared = np.isin(self._rows, self._projection.rows)
-        doubted &= ~compared[:, None]
+        doubted &= ~np.isin(self._rows, sampled.rows)[:, None]
         # What is honest leaves few doubts, for which each block of B is made once. Where there are
         # many, the first wrong ones are enough.
         few = doubted.mean() <= MANY_DOUBTS
         for part in [range(len(doubted))] if few else ranges(0, len(doubted), _SIDE):
             rows = self._rows[part.start : part.stop]
-            for block, cols in enumerate(self._projection.blocks):
-                uncompared = range(cols.start, min(cols.stop, self._projection.columns.start))
+            for block, cols in enumerate(self._filter.doubts.blocks):
+                uncompared = range(cols.start, min(cols.stop, sampled.columns.start))
                 chosen = doubted[part.start : part.stop, block]
                 self._compare(rows[chosen], uncompared, picked=True)
             finding += self._collect()
@@ -208,7 +218,7 @@ def _surroundings(strip: _Strip, memory: Bytes, bits: Bits) -> Finding:
     """Count what should not be poison and is, and what should be and is not."""
     product = strip.product
     pitch = product.group.ldd * product.d.size
-    used = product.group.n * product.d.size
+    used = product.group.d_columns * product.d.size
     last = strip.offset + max(0, len(strip.rows) - 1) * pitch  # where the last row begins
     outside = [
         memory[: strip.offset],

@@ -18,13 +18,27 @@ import numpy as np
 import numpy.typing as npt
 
 from gemmctl.errors import Mark, UsageError
-from gemmctl.operands import dtypes
+from gemmctl.operands import activations, dtypes
 
 LAYOUTS = ("row", "col")
 BIASES = ("none", "n", "m")  # n: a number for each column of x; m: for each row
-ACTIVATIONS = ("none", "relu", "gelu", "gelu_tanh", "silu")
+ACTIVATIONS = tuple(activations.FUNCTIONS)
 # halves: column j of x goes through the activation, times column j + n/2; pairs: 2j, times 2j + 1
 GATES = ("none", "halves", "pairs")
+
+
+def factors(gate: str, n: int, columns: range) -> tuple[range, ...]:
+    """The columns of x that some neighbouring columns of D are made of.
+
+    Without a gate these are the same; with one, those that go through the activation, and those
+    that they are multiplied with.
+    """
+    first, last = columns.start, columns.stop
+    if gate == "halves":
+        return columns, range(first + n // 2, last + n // 2)
+    if gate == "pairs":
+        return range(2 * first, 2 * last, 2), range(2 * first + 1, 2 * last + 1, 2)
+    return (columns,)
 
 
 @dataclass(frozen=True, slots=True)

@@ -228,10 +228,15 @@ def measure(
 
 
 class _Unchanged:
-    """D as a session's runs leave it, which has to be the same every time."""
+    """D as a session's runs leave it, which has to be the same every time.
+
+    Where C is in place, D is what the runs since the last fresh C made of it, however many they
+    were; so one more run on a fresh C is looked at.
+    """
 
     def __init__(self, session: Session, plan: Plan) -> None:
         self._session, self._plan = session, plan
+        self._accumulates = bool(plan.problem.columns.accumulates.any())
         self._first: npt.NDArray[np.uint64] | None = None
 
     def check(self) -> None:
@@ -239,6 +244,9 @@ class _Unchanged:
 
         Raises DeviceFailed with the first group that changed.
         """
+        if self._accumulates:
+            self._session.poison()
+            self._session.run()
         now = self._session.digests()
         if self._first is None:
             self._first = now

@@ -51,7 +51,7 @@ Places = int | range | npt.NDArray[np.integer[Any]]  # an int n: the first n
 
 KINDS: tuple[Kind, ...] = ("normal", "int", "special")
 VERSION = 2  # of what a seed means; times taken on other data do not compare
-A, B, C = 0, 1, 2  # what ``keys`` calls the operands
+A, B, C, BIAS = range(4)  # what ``keys`` calls the operands
 
 DEVIATION = 3.0**-0.5  # of normal data: that of uniform numbers from -1 to 1
 GRID = 2.0**17  # normal 16-bit data are multiples of 1/GRID, so that float64 adds products exactly
@@ -81,14 +81,14 @@ class DataSpec:
             raise UsageError(f"the seed is {self.seed}; it must be in 0..{(1 << 64) - 1}")
 
     def recipe(self, operand: int) -> int:
-        """How A, B or C is made."""
+        """How A, B, C or a bias is made."""
         if self.kind == "special":
-            return RECIPE_SPECIAL_SPOTS if operand == C else RECIPE_SPECIAL_ROWS
+            return RECIPE_SPECIAL_SPOTS if operand in (C, BIAS) else RECIPE_SPECIAL_ROWS
         return RECIPE_INT if self.kind == "int" else RECIPE_NORMAL
 
 
 def keys(seed: int, operand: int, groups: npt.NDArray[np.integer[Any]]) -> Words:
-    """The key of one operand (A, B or C) of each group, for ``Operand`` and the fill kernel."""
+    """The key of A, B, C or BIAS of each group, for ``Operand`` and the fill kernel."""
     key = _fmix32(np.array([(seed & 0xFFFFFFFF) ^ 0x243F6A88], np.uint32))
     key = _fmix32(key ^ np.uint32(seed >> 32))
     key = _fmix32(key ^ np.uint32(operand + 1))
@@ -96,19 +96,24 @@ def keys(seed: int, operand: int, groups: npt.NDArray[np.integer[Any]]) -> Words
 
 
 def integer_limits(
-    k: npt.NDArray[np.int64], operand: DType, d: DType, alpha: npt.NDArray[np.float64]
+    k: npt.NDArray[np.int64],
+    operand: DType,
+    d: DType,
+    alpha: npt.NDArray[np.float64],
+    gated: Flags | bool = False,
 ) -> npt.NDArray[np.int64]:
-    """The largest integer in A, B and C of each group, for data of kind ``int``; at least 1.
+    """The largest integer in A, B, C and bias of each group, for data of kind ``int``; at least 1.
 
     A sum of k products of integers up to n, and one more such, is exact in float32 in whatever
     order if (k + 1) n^2 <= 2^24. No type of operand has to round n. Where D is f16, n is so small
-    that six standard deviations of alpha A B stay finite.
+    that six standard deviations of alpha A B stay finite, with a gate their square.
     """
     limits = np.sqrt(np.floor(2.0**24 / (k + 1)))
     limits = np.minimum(limits, 2.0 ** (operand.mantissa_bits + 1))
     if d.largest < 2.0**24:
         deviations = np.sqrt(np.maximum(k, 1)) * np.maximum(np.abs(alpha), 2.0**-24) / 3
-        limits = np.minimum(limits, np.sqrt(d.largest / (6 * deviations)))
+        largest = np.where(gated, np.sqrt(d.largest), d.largest)
+        limits = np.minimum(limits, np.sqrt(largest / (6 * deviations)))
     return np.maximum(np.floor(limits), 1).astype(np.int64)
 
 

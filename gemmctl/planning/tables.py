@@ -96,15 +96,28 @@ def build(launch: Launch, plan: Plan, base: int) -> Tables:
 
 
 def fills(plan: Plan, base: int, spec: DataSpec) -> npt.NDArray[np.void]:
-    """FILL records of all operands with elements: A and B where alpha, C where beta is not 0."""
+    """FILL records of all operands with elements: A and B where alpha, C where beta is not 0.
+
+    A bias is a column: with special data, each of its numbers is of a row of its own.
+    """
     columns, layout = plan.problem.columns, plan.layout
     everyone = np.arange(len(plan.problem.groups))
     limits = integer_limits(plan.problem)
     parts = []
-    for operand, name, rows, cols, ld, offsets, wanted in (
-        (0, "a", columns.m, columns.k, columns.lda, layout.a, columns.depth > 0),
-        (1, "b", columns.n, columns.k, columns.ldb, layout.b, columns.depth > 0),
-        (2, "c", columns.m, columns.n, columns.ldc, layout.c, columns.beta != 0),
+    one = np.ones_like(everyone)
+    for operand, type_, rows, cols, ld, offsets, wanted in (
+        (data.A, columns.a, columns.m, columns.k, columns.lda, layout.a, columns.depth > 0),
+        (data.B, columns.b, columns.n, columns.k, columns.ldb, layout.b, columns.depth > 0),
+        (data.C, columns.c, columns.m, columns.n, columns.ldc, layout.c, columns.beta != 0),
+        (
+            data.BIAS,
+            columns.bias_type,
+            columns.bias_length,
+            one,
+            one,
+            layout.bias,
+            columns.bias > 0,
+        ),
     ):
         groups = everyone[wanted & (columns.m > 0) & (columns.n > 0)]
         part = np.zeros(len(groups), FILL)
@@ -113,11 +126,17 @@ def fills(plan: Plan, base: int, spec: DataSpec) -> npt.NDArray[np.void]:
         part["rows"] = rows[groups]
         part["cols"] = cols[groups]
         part["key"] = data.keys(spec.seed, operand, groups)
-        part["type"] = getattr(columns, name)[groups]
+        part["type"] = type_[groups]
         part["recipe"] = spec.recipe(operand)
         part["limit"] = limits[groups]
         parts.append(part)
     return np.concatenate(parts)
+
+
+def refills(plan: Plan, base: int, spec: DataSpec) -> npt.NDArray[np.void]:
+    """Those of them that lie in D: every C in place, which a run writes over."""
+    records = fills(plan, base, spec)
+    return records[records["ptr"] >= base + plan.layout.d_begin]
 
 
 def hashed(plan: Plan, base: int) -> npt.NDArray[np.void]:
@@ -128,7 +147,7 @@ def hashed(plan: Plan, base: int) -> npt.NDArray[np.void]:
     records = np.zeros(len(groups), HASHED)
     records["ptr"] = plan.layout.d[groups].astype(np.uint64) + np.uint64(base)
     records["pitch_bytes"] = columns.ldd[groups] * size
-    records["row_bytes"] = columns.n[groups] * size
+    records["row_bytes"] = columns.d_columns[groups] * size
     records["rows"] = columns.m[groups]
     records["group"] = groups
     return records
@@ -141,5 +160,6 @@ def integer_limits(problem: Problem) -> Ints:
     for a in dtypes.BY_NAME.values():
         for d in dtypes.BY_NAME.values():
             same = (columns.a == a.code) & (columns.d == d.code)
-            limits[same] = data.integer_limits(columns.k[same], a, d, columns.alpha[same])
+            k, alpha, gated = columns.k[same], columns.alpha[same], columns.gate[same] != 0
+            limits[same] = data.integer_limits(k, a, d, alpha, gated)
     return limits

@@ -285,6 +285,7 @@ from gemmctl.lists import reading
 from gemmctl.operands.data import DataSpec
 from gemmctl.device.cuda import CudaDevice
 from gemmctl import __main__ as command
+from gemmctl import cli
 
 text = "gemmctl: 1\\nproblems:\\n  - {name: x, groups: [{m: 64, n: 64, k: 64}]}\\n"
 (made,) = plan.make(reading.load(["-"], io.StringIO(text)), cubins.manifest().kernels)
@@ -294,7 +295,7 @@ def hang(**_):
     with CudaDevice(time_limit_s=2).open(made, DataSpec("int", 0)) as session:
         session.run()
 
-command.app = hang
+cli.app = hang
 command.main()
 """
 

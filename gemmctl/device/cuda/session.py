@@ -56,7 +56,8 @@ class CudaSession:
         self.device, self._plan, self.cleanup = device, plan, cleanup
         self.base = device.allocate(plan.layout.size, cleanup)
         device.fill_bytes(self.base, plan.layout.size, 0xFF)
-        self._generate(data)
+        self._generate(tables.fills(plan, self.base, data))
+        self._refills = tables.refills(plan, self.base, data)
         device.wait()
         kernels = [
             device.function(k.file, k.symbol, k.shared_bytes)
@@ -88,9 +89,10 @@ class CudaSession:
         self.device.wait()
 
     def poison(self) -> None:
-        """Fill the D region of the arena, fences included, with 0xFF bytes."""
+        """Fill the D region of the arena, fences included, with 0xFF bytes; C in place anew."""
         layout = self._plan.layout
         self.device.fill_bytes(self.base + layout.d_begin, layout.d_end - layout.d_begin, 0xFF)
+        self._generate(self._refills)
 
     def read(self, begin: int, end: int) -> npt.NDArray[np.uint8]:
         """The arena's bytes [begin, end)."""
@@ -130,6 +132,8 @@ class CudaSession:
         Either way the GPU is busy while the host queues a sample, and the host is not in its time
         if that was enough to have all of it queued before the GPU began.
 
+        Where C is in place, the first run has C as it was, and each other the D of that before it.
+
         ``queue`` queues what else a sample is to be on the device's stream.
         """
         device = self.device
@@ -137,6 +141,7 @@ class CudaSession:
             alone = self._plan.launch == "grouped" and len(self.ready) <= 1
             queue = self._queue if cold and alone else self._graph(1 if cold else WARM_RUNS)
         runs = 1 if cold else WARM_RUNS
+        self._generate(self._refills)
         with guarded() as cleanup:
             pairs = [(device.event(cleanup), device.event(cleanup)) for _ in range(count)]
             host_bound = []
@@ -200,10 +205,9 @@ class CudaSession:
             stream=stream,
         )
 
-    def _generate(self, data: DataSpec) -> None:
-        """Queue the generation of all operands, and keep the host array alive until it is done."""
+    def _generate(self, fills: npt.NDArray[np.void]) -> None:
+        """Generate operands by their FILL records, and wait until it is done."""
         device = self.device
-        fills = tables.fills(self._plan, self.base, data)
         if not len(fills):
             return
         with guarded() as cleanup:
