@@ -9,8 +9,9 @@ R + t at D1 + h + 2t or below. Any other right result D2 therefore lies in
 |A||B| of an element, for t, is at most the norm of A's row times that of B's column (Cauchy and
 Schwarz). Where t is 0 there is one right result, and both have to be it.
 
-Behind an activation or gate nothing of that holds: D2 is compared with what recomputed.py makes of
-a product in float32, with t as above.
+Behind an activation or gate, or where a library adds the bias apart, nothing of that holds: D2 is
+compared with what recomputed.py makes of a product in float32, with t as above and with what
+follows from the library's manner.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import numpy.typing as npt
 from gemmctl.device import blas
 from gemmctl.device.base import Session
 from gemmctl.judging.interval import judged
+from gemmctl.judging.manner import Manner, expected_in
 from gemmctl.judging.product import Product, products_of, ranges
 from gemmctl.judging.recomputed import rough
 from gemmctl.judging.rounding import UNIT, Doubles, Flags, Singles, half_ulps, rounded
@@ -79,13 +81,10 @@ class Witness:
         with ThreadPoolExecutor(blas.THREADS) as pool:
             self._norms = list(pool.map(_norms, self._products))
 
-    def disagreement(self, session: Session, *, unfused: bool = False) -> Disagreement | None:
-        """What the D that the same session holds now has other than ours; None if it agrees.
-
-        ``unfused``: what lies between sum, activation and gate was rounded to D's type.
-        """
+    def disagreement(self, session: Session, manner: Manner = "") -> Disagreement | None:
+        """What the D that the same session holds now has other than ours; None if it agrees."""
         theirs = session.read(self._layout.d_begin, self._layout.d_end)
-        parts = list(self._parts(theirs, unfused))
+        parts = list(self._parts(theirs, manner))
         with ThreadPoolExecutor(blas.THREADS) as pool:
             found = [one for one in pool.map(_compare, parts) if one]
         if not found:
@@ -93,7 +92,7 @@ class Witness:
         first = min(found, key=lambda one: (one.group, one.row, one.col))
         return replace(first, count=sum(one.count for one in found))
 
-    def _parts(self, theirs: Bytes, unfused: bool) -> Iterator[_Part]:
+    def _parts(self, theirs: Bytes, manner: Manner) -> Iterator[_Part]:
         """Some rows of each group's D, ours and theirs."""
         begin = self._layout.d_begin
         for product, (a_norms, b_norms) in zip(self._products, self._norms, strict=True):
@@ -104,7 +103,7 @@ class Witness:
             for rows in ranges(0, group.m, max(1, _CHUNK // group.n)):
                 taken = slice(rows.start, rows.stop)
                 yield _Part(
-                    product, rows, ours[taken], others[taken], a_norms[taken], b_norms, unfused
+                    product, rows, ours[taken], others[taken], a_norms[taken], b_norms, manner
                 )
 
 
@@ -116,7 +115,7 @@ class _Part:
     theirs: Bits
     a_norms: Doubles  # of A's rows in ``rows``
     b_norms: Doubles  # of B's columns
-    unfused: bool
+    manner: Manner
 
 
 def _compare(part: _Part) -> Disagreement | None:
@@ -147,12 +146,11 @@ def _allowed(
     part: _Part, i: npt.NDArray[np.intp], j: npt.NDArray[np.intp], ours: Singles, got: Singles
 ) -> tuple[Singles, Singles, Flags]:
     """The interval of some elements of a part, and whether theirs are in it."""
-    product, dtype = part.product, part.product.d
-    if not product.group.linear:
-        rows, cols = np.arange(part.rows.start, part.rows.stop), range(product.group.d_columns)
+    product, group, dtype = part.product, part.product.group, part.product.d
+    if not group.linear or (part.manner == "unfused" and group.bias != "none"):
+        rows, cols = np.arange(part.rows.start, part.rows.stop), range(group.d_columns)
         again = rough(product, product.growth)
-        expected = again.expected(rows, cols, dtype if part.unfused else None)
-        return judged(again, expected.at(i, j), got)
+        return judged(again, expected_in(part.manner, again, rows, cols).at(i, j), got)
     low = high = ours
     if not product.exact:
         with np.errstate(all="ignore"):

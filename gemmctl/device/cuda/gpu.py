@@ -205,6 +205,24 @@ class Gpu:
         """Queue a copy of a contiguous array, which has to live until it is done."""
         call(driver.cuMemcpyHtoDAsync, to, array.ctypes.data, array.nbytes, self._stream)
 
+    def copy_rows(
+        self,
+        to: int,
+        to_pitch: int,
+        source: int,
+        source_pitch: int,
+        row_bytes: int,
+        rows: int,
+        stream: int,
+    ) -> None:
+        """Queue a copy of rows of bytes, which lie their pitch apart, within device memory."""
+        copy = driver.CUDA_MEMCPY2D()
+        copy.srcMemoryType = copy.dstMemoryType = driver.CUmemorytype.CU_MEMORYTYPE_DEVICE
+        copy.dstDevice, copy.dstPitch = to, to_pitch
+        copy.srcDevice, copy.srcPitch = source, source_pitch
+        copy.WidthInBytes, copy.Height = row_bytes, rows
+        call(driver.cuMemcpy2DAsync, copy, stream)
+
     def fill_bytes(self, at: int, nbytes: int, byte: int) -> None:
         """Queue setting bytes to one value."""
         if nbytes:
