@@ -168,7 +168,8 @@ def _require_fusible(group: Group) -> None:
 def fastest(session: CudaSession, plan: Plan) -> Calls:
     """cublasLtMatmul for each group, over one stream or several, whichever is faster.
 
-    Each shape, with what follows the product, is multiplied by the kernel that was fastest on its first group, alone.
+    Each shape, with what follows the product, is multiplied by the kernel that was fastest on its
+    first group, alone.
     """
     device, cleanup = session.device, session.cleanup
     groups = active(plan)
