@@ -2,8 +2,8 @@
 
     python problems/make_suite.py NAME 'What it stands for.' < shapes.txt > problems/NAME.yaml
 
-All lists of this folder but ragged, edge and tiny were written by it; they are the record of their
-own numbers.
+All lists of this folder but ragged, edge, tiny, accumulate and epilogue were written by it; they
+are the record of their own numbers.
 """
 
 from __future__ import annotations

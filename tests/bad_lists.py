@@ -27,6 +27,9 @@ _GROUPS: list[Any] = [
     {**GROUP, "b_layout": "column"},
     {**GROUP, "lda": 0}, {**GROUP, "ldb": 2**40}, {**GROUP, "ldc": -1}, {**GROUP, "ldd": "8"},
     *({**GROUP, "alpha": value} for value in ("1", True, 1e39, 1e-46, None, [])),
+    *({**GROUP, "inplace": value} for value in (1, "true", None)),
+    *({**GROUP, "bias": value} for value in ("k", True, None)), {**GROUP, "bias_type": "fp32"},
+    {**GROUP, "activation": "swish"}, {**GROUP, "gate": "half"},
     {**GROUP, "beta": -1e-46}, {**GROUP, "kk": 64}, {"M": 8, "N": 8, "K": 8},
     {**GROUP, "transpose": 1}, {**GROUP, "<<": {"m": 1}},
 ]  # fmt: skip
@@ -56,8 +59,11 @@ BEYOND: list[tuple[str, Any]] = [
     # It compares no two values: names, extents with leading dimensions.
     ("is taken by", {"gemmctl": 1, "problems": [*listed(GROUP)["problems"]] * 2}),
     ("lie side by side", listed({**GROUP, "k": 16, "lda": 8})),
-    # It does not calculate: packed rows, rows of given leading dimensions where there are any
-    # elements, sums over all groups.
+    ("in place they are the same", listed({**GROUP, "inplace": True, "c": "f32"})),
+    ("cannot be its memory", listed({**GROUP, "inplace": True, "gate": "pairs"})),
+    # It does not calculate: even numbers, packed rows, rows of given leading dimensions where there
+    # are any elements, sums over all groups.
+    ("a gate pairs columns", listed({**GROUP, "n": 7, "gate": "halves"})),
     ("TMA rows start on 16-byte boundaries", listed({**GROUP, "k": 63})),
     ("TMA rows lie less than 2^40 bytes apart", listed({**GROUP, "lda": 2**39})),
     ("more than 1048576 groups", listed({**GROUP, "count": 2**20}, GROUP)),

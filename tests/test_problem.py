@@ -17,11 +17,12 @@ from hypothesis import strategies as st
 
 from gemmctl.errors import ListError, Mark, UsageError
 from gemmctl.lists import problem, reading
-from gemmctl.lists.problem import LAYOUTS, Group, Problem
+from gemmctl.lists.problem import ACTIVATIONS, GATES, LAYOUTS, Group, Problem
 from gemmctl.operands import dtypes
 
 ROOT = Path(__file__).parent.parent
 LISTS = sorted((ROOT / "problems").glob("*.yaml"))
+BY_HAND = ("ragged", "edge", "tiny", "accumulate", "epilogue")
 SCHEMA = ROOT / "gemmctl" / "problem-list.schema.json"
 
 pytestmark = pytest.mark.usefixtures("each_parser")
@@ -309,6 +310,46 @@ def test_a_thousand_written_groups_take_well_under_a_second() -> None:
             "ldd is 8, but n = 9 elements of D lie side by side; write ldd: 9 or more",
         ),
         (
+            "{m: 1, n: 1, k: 1, inplace: 1}", 37,
+            "inplace must be true or false, not 1",
+        ),
+        (
+            "{m: 1, n: 1, k: 1, activation: swish}", 40,
+            "activation must be one of none, relu, gelu, gelu_tanh, silu, not the text 'swish'",
+        ),
+        (
+            "{m: 1, n: 1, k: 1, bias: true}", 34,
+            "bias must be one of none, n, m, not true",
+        ),
+        (
+            "{m: 1, n: 1, k: 1, bias: n, bias_type: fp32}", 48,
+            "bias_type must be one of bf16, f16, f32, not the text 'fp32'; did you mean 'f32'?",
+        ),
+        (
+            "{m: 1, n: 1, k: 1, gate: half}", 34,
+            "gate must be one of none, halves, pairs, not the text 'half'; did you mean 'halves'?",
+        ),
+        (
+            "{m: 1, n: 3, k: 1, gate: halves}", 16,
+            "n is 3, but a gate pairs columns; write n: 2 or n: 4",
+        ),
+        (
+            "{m: 1, n: 8, k: 1, ldd: 3, gate: pairs}", 28,
+            "ldd is 3, but n/2 = 4 elements of D lie side by side; write ldd: 4 or more",
+        ),
+        (
+            "{m: 1, n: 8, k: 1, inplace: true, gate: pairs}", 28,
+            "D of a gate has half of C's columns and cannot be its memory; leave inplace out",
+        ),
+        (
+            "{m: 1, n: 8, k: 1, inplace: true, c: f32}", 43,
+            "c is f32 and d bf16, but in place they are the same; leave c out",
+        ),
+        (
+            "{m: 1, n: 8, k: 1, inplace: true, ldc: 9, ldd: 10}", 43,
+            "ldc is 9 and ldd 10, but in place they are the same; leave ldc out",
+        ),
+        (
             "{m: 2147483647, n: 1, k: 1, lda: 1099511627775}", 9,
             "with this group the problem holds more than 2^62 bytes; make it smaller",
         ),
@@ -361,6 +402,38 @@ def test_a_default_that_does_not_fit_a_group_names_the_group() -> None:
     [(line, column, message)] = errors(text)
     assert (line, column) == (2, 12)
     assert "in the group on line 7; write lda: 20" in message
+
+
+def test_a_default_that_cannot_be_in_place_names_the_group() -> None:
+    text = listed(
+        "{m: 1, n: 8, k: 8}", "{m: 1, n: 8, k: 8, gate: pairs}", defaults="{inplace: yes}"
+    )
+    [(line, column, message)] = errors(text.replace("yes", "true"))
+    assert (line, column) == (2, 12)
+    assert "half of C's columns in the group on line 7 and cannot be its memory" in message
+
+
+def test_a_gated_d_has_half_of_the_columns_and_c_has_all() -> None:
+    row, col = groups(
+        "{m: 3, n: 8, k: 1, gate: halves}", "{m: 3, n: 8, k: 1, gate: pairs, d_layout: col}"
+    )
+    assert (row.d_columns, row.ldc, row.ldd) == (4, 8, 4)
+    assert (col.d_columns, col.ldc, col.ldd) == (4, 3, 3)
+
+
+def test_in_place_c_is_d() -> None:
+    [group] = groups("{m: 3, n: 8, k: 1, d: f32, ldd: 11, inplace: true}")
+    assert (group.c, group.ldc) == ("f32", 11)
+
+
+def test_a_bias_has_the_type_of_d_and_as_many_numbers_as_its_side() -> None:
+    along_n, along_m, none = groups(
+        "{m: 3, n: 8, k: 1, d: f16, bias: n}", "{m: 3, n: 8, k: 1, bias: m, bias_type: f32}",
+        "{m: 3, n: 8, k: 1}",
+    )  # fmt: skip
+    assert [(g.bias_type, g.bias_length) for g in (along_n, along_m, none)] == [
+        ("f16", 8), ("f32", 3), ("bf16", 0),
+    ]  # fmt: skip
 
 
 def test_what_an_alias_repeats_is_told_once() -> None:
@@ -641,7 +714,7 @@ def test_any_text_is_a_list_or_a_list_error(text: str) -> None:
 def test_the_shipped_lists_load_as_one_list_named_after_their_files() -> None:
     found = reading.load([str(path) for path in LISTS], io.StringIO())
     assert [p.name for p in found] == [path.stem for path in LISTS]
-    assert len(found) == 17
+    assert len(found) == 19
 
 
 @pytest.mark.parametrize("path", LISTS, ids=lambda path: path.stem)
@@ -656,7 +729,7 @@ def test_a_shipped_list_names_its_schema_and_says_what_it_stands_for(path: Path)
 
 @pytest.mark.parametrize(
     "path",
-    [path for path in LISTS if path.stem not in ("ragged", "edge", "tiny")],
+    [path for path in LISTS if path.stem not in BY_HAND],
     ids=lambda path: path.stem,
 )
 def test_a_shipped_list_is_what_make_suite_writes_for_its_shapes(path: Path) -> None:
@@ -694,3 +767,26 @@ def test_edge_has_every_kind_of_empty_group() -> None:
             (False, False, True, True), (False, False, True, False)} <= kinds  # fmt: skip
     assert any(g.alpha == 0 and g.beta == 1 for g in found.groups)
     assert any(g.m == 1 for g in found.groups)
+
+
+def test_epilogue_covers_every_activation_bias_and_gate_and_every_pair_of_types() -> None:
+    [found] = reading.load([str(ROOT / "problems" / "epilogue.yaml")], io.StringIO())
+    gated = {(g.activation, g.gate) for g in found.groups}
+    assert {activation for activation, _ in gated} == set(ACTIVATIONS)
+    assert {gate for activation, gate in gated if activation == "silu"} == set(GATES)
+    assert {(g.bias, g.bias_type) for g in found.groups} >= {
+        (bias, type_) for bias in ("n", "m") for type_ in ("bf16", "f32")
+    }
+    assert any(g.d_columns % 2 for g in found.groups if g.gate == "halves")
+    every = {"bf16", "f16", "f32"}
+    assert {(g.a, g.d) for g in found.groups} >= {
+        (a, d) for a in ("bf16", "f16") for d in every
+    } - {("bf16", "f16")}
+
+
+def test_accumulate_adds_c_apart_and_in_place_in_bf16_and_f32() -> None:
+    [found] = reading.load([str(ROOT / "problems" / "accumulate.yaml")], io.StringIO())
+    assert all(g.beta for g in found.groups)
+    assert {(g.d, g.inplace) for g in found.groups} == {
+        (d, inplace) for d in ("bf16", "f32") for inplace in (False, True)
+    }

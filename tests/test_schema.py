@@ -18,7 +18,7 @@ from bad_lists import BAD, BEYOND, GROUP, listed
 from gemmctl.kernels import cubins
 from gemmctl.lists import reading, schema
 from gemmctl.lists.fields import FIELDS, OPERANDS, Choice
-from gemmctl.lists.problem import Group
+from gemmctl.lists.problem import ACTIVATIONS, BIASES, GATES, Group
 from gemmctl.planning.refusals import refusals
 from support import PROBLEMS, ROOT
 
@@ -110,6 +110,11 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     **{f"{key}_layout": st.sampled_from(["row", "col"]) for key in "abd"},
     **{f"ld{key}": st.sampled_from([200, 1000, 1024]) for key in "abcd"},
     **{key: st.integers(-3, 3) | st.floats(-1e39, 1e39) for key in ("alpha", "beta")},
+    "inplace": st.booleans(),
+    "bias": st.sampled_from(BIASES),
+    "bias_type": st.sampled_from(["bf16", "f16", "f32"]),
+    "activation": st.sampled_from(ACTIVATIONS),
+    "gate": st.sampled_from(GATES),
 }
 WRONG = st.sampled_from([None, True, -1, 1.5, "", "x", "64", [], {}, 1 << 64, "fp8"])
 

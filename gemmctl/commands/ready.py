@@ -81,9 +81,9 @@ def ready(
     device, why_not_gpu = opened(name)
     if why_not_gpu:
         out.note(f"{why_not_gpu}; running on the CPU")
-    if device.facts.kind == "cuda":
-        if refused := [refusal for problem in problems for refusal in fused(problem)]:
-            raise ListError(refused)
+    refused = [refusal for problem in problems for refusal in fused(problem)]
+    if refused and device.facts.kind == "cuda":
+        raise ListError(refused)
     count = device.facts.sm_count
     machine = H200 if count is None else Machine(count)
     chosen = {}

@@ -37,7 +37,7 @@ def dump(plan: Plan, session: Session, group: int, folder: str, spec: DataSpec) 
     # A group's operands depend on its place in the problem: empty groups keep that place.
     before = f"      - {{m: 0, n: 0, k: 0, count: {group}}}\n" if group else ""
     names = [field.name for field in fields(Group) if field.name != "marks"]
-    keys = ", ".join(f"{key}: {getattr(found, key)}" for key in names)
+    keys = ", ".join(f"{key}: {str(getattr(found, key)).lower()}" for key in names)
     name = json.dumps(f"{plan.problem.name} group {group} {spec.kind}")
     text = (
         f"# gemmctl verify --data {spec.kind} --seed {spec.seed} problem.yaml\n"

@@ -66,7 +66,7 @@ def compare(product: Product, rows: Indices, cols: range, bits: Bits) -> Compare
         worst=float(ratio.max(initial=0)),
         first=first,
         errors=NO_ERRORS
-        if product.exact
+        if product.exact or not product.varied
         else _errors(expected, good, error, half, product.plain(rows, cols)),
     )
 
@@ -90,7 +90,7 @@ def _errors(
     expected: Expected, good: Flags, error: Doubles, half: Doubles, plain: Flags | None
 ) -> Errors:
     """The errors of those elements that leave the device a choice, and are right."""
-    counted = good & (expected.allowed > 0) & np.isfinite(error)
+    counted = good & (expected.allowed > 0) & np.isfinite(error) & np.isfinite(expected.spread)
     if plain is not None:  # a sum with one huge number in it errs as if all were
         counted &= plain
     count = int(np.count_nonzero(counted))

@@ -91,6 +91,11 @@ class Product:
         return self.exact_sums and unscaled
 
     @property
+    def varied(self) -> bool:
+        """Whether elements are made of numbers of their own, so that their errors differ."""
+        return self.multiplies or self.group.beta != 0
+
+    @property
     def roundings(self) -> int:
         """Products and sums that are rounded to float32, once A B is there: s above."""
         return 3 if self.group.bias == "none" else 4

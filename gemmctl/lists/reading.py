@@ -275,7 +275,8 @@ def _fill_in(value: dict[str, Any]) -> tuple[int, list[tuple[str, str]]]:
     wrong = []
     m, n, k, gated = value["m"], value["n"], value["k"], value["gate"] != "none"
     if gated and n % 2:
-        wrong.append(("n", f"n is {n}{{whose}}, but a gate pairs columns; write an even n"))
+        told = f"n is {n}{{whose}}, but a gate pairs columns; write n: {n - 1} or n: {n + 1}"
+        wrong.append(("n", told))
     columns_of_d = ("n/2", n // 2) if gated else ("n", n)
     extents = {"m": ("m", m), "n": ("n", n), "k": ("k", k), "columns of D": columns_of_d}
     size = {"none": 0, "n": n, "m": m}[value["bias"]] * _SIZES[value["bias_type"]]
