@@ -265,3 +265,31 @@ def test_one_wrong_element_behind_a_gate_is_found(manner: Any) -> None:
         found = witness.disagreement(session, manner)
     assert found is not None
     assert (found.group, found.row, found.col, found.count) == (3, 32, 47, 1)
+
+
+def test_64_wrong_rows_of_a_large_group_behind_a_gate_are_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("gemmctl.judging.product.LARGE", 0)
+    group = "m: 256, n: 96, k: 256, gate: halves, activation: silu"
+    with witnessed(NORMAL, group) as (plan, session, witness):
+        d = d_of(plan, session, 0)
+        ours = d.copy()
+        for first in range(0, 256, 64):
+            d[first : first + 64] ^= 0x8000
+            found = witness.disagreement(session)
+            d[:] = ours
+            assert found is not None and first <= found.row < first + 64
+
+
+@pytest.mark.parametrize("bits", [0x7F80, 0xFF80, 0x7FC0], ids=["inf", "-inf", "nan"])
+def test_whatever_is_no_number_is_found_in_a_large_group_behind_a_gate(
+    monkeypatch: pytest.MonkeyPatch, bits: int
+) -> None:
+    monkeypatch.setattr("gemmctl.judging.product.LARGE", 0)
+    group = "m: 256, n: 96, k: 256, gate: halves, activation: silu"
+    with witnessed(NORMAL, group) as (plan, session, witness):
+        d_of(plan, session, 0)[200, 3] = bits
+        found = witness.disagreement(session)
+    assert found is not None
+    assert (found.row, found.col, found.count) == (200, 3, 1)
