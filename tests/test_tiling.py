@@ -133,7 +133,7 @@ def test_an_entry_has_the_scalars_of_its_group(drawn: Cut) -> None:
 def test_what_is_not_split_sums_all_of_k(drawn: Cut) -> None:
     some, launch = drawn
     whole = launch.tiles[launch.tiles["splits"] == 0]
-    k = some.columns.k[launch.groups[whole["group"]]]
+    k = some.columns.depth[launch.groups[whole["group"]]]
     assert not whole["k0"].any()
     assert np.array_equal(whole["k_tiles"], -(-k // K_TILE))
 
@@ -161,7 +161,7 @@ def test_plain_is_what_needs_no_scalars_and_whose_rows_are_whole_16_byte_words(
 @given(cuts())
 def test_tiles_are_as_few_as_their_width_allows_and_no_wider_than_that_takes(drawn: Cut) -> None:
     some, launch = drawn
-    multiplied = some.columns.k[launch.groups] > 0
+    multiplied = some.columns.depth[launch.groups] > 0
     m, widths = some.columns.m[launch.groups][multiplied], launch.widths[multiplied]
     high = -(-m // launch.choice.width)  # tiles on top of each other
     assert (launch.widths <= launch.choice.width).all()
@@ -181,7 +181,7 @@ def test_the_parts_of_a_tile_partition_k(drawn: Cut) -> None:
         (group,) = set(launch.groups[added["group"]].tolist())
         ends = added["k0"] + added["k_tiles"]
         assert added["k0"].tolist() == [0, *ends[:-1].tolist()]
-        assert ends[-1] == -(-some.groups[group].k // K_TILE)
+        assert ends[-1] == -(-some.groups[group].depth // K_TILE)
         assert set(added["splits"].tolist()) == {len(added)} == {launch.choice.splits}
 
 

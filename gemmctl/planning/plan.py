@@ -41,7 +41,7 @@ class Plan:
     launches: tuple[Launch, ...]
     layout: Layout
     flops: int  # 2 m n k, summed over groups; none where alpha is 0
-    bytes: int  # D once, A and B once where alpha is not 0, C once where beta is not 0
+    bytes: int  # D and bias once, A and B once where alpha is not 0, C once where beta is not 0
     launch: Launching = "grouped"
     tuned: bool = False  # cut as it measured fastest, not as the cost model finds
     plan_s: float = field(default=0.0, compare=False)  # of host time that making this plan took
