@@ -61,18 +61,11 @@ class FakeGpu:
         ctypes.memmove(to, array.ctypes.data, array.nbytes)
 
     def copy_rows(
-        self,
-        to: int,
-        to_pitch: int,
-        source: int,
-        source_pitch: int,
-        row_bytes: int,
-        rows: int,
-        stream: int,
+        self, to: tuple[int, int], source: tuple[int, int], row_bytes: int, rows: int, stream: int
     ) -> None:
         def work() -> None:
             for i in range(rows):
-                ctypes.memmove(to + i * to_pitch, source + i * source_pitch, row_bytes)
+                ctypes.memmove(to[0] + i * to[1], source[0] + i * source[1], row_bytes)
 
         self.copied_on.append(stream)
         self.queue(work)

@@ -69,6 +69,15 @@ def rounded_once(plan: Plan, spec: DataSpec, index: int) -> dtypes.Bits:
     return dtypes.BY_NAME[group.d].from_float(group.alpha * (a @ b.T) + group.beta * c)
 
 
+def write(session: CpuSession, spec: DataSpec, sign: int) -> None:
+    """The smallest (-1) or the largest (1) right result everywhere."""
+    for product in products_of(session._plan, spec, "cuda"):
+        group = product.group
+        told = product.expected(np.arange(group.m), range(group.d_columns))
+        right = product.d.from_float(told.right + sign * told.allowed)
+        d_of(session._plan, session, product.index)[:] = right
+
+
 def test_a_result_agrees_with_itself() -> None:
     with witnessed(NORMAL, *GROUPS) as (_, session, witness):
         assert witness.disagreement(session) is None
@@ -79,18 +88,10 @@ def test_a_result_agrees_with_itself() -> None:
 def test_any_two_results_that_reference_calls_right_agree(
     monkeypatch: pytest.MonkeyPatch, d: str, spec: DataSpec
 ) -> None:
-    def write(session: CpuSession, sign: int) -> None:
-        """The smallest (-1) or the largest (1) right result everywhere."""
-        for product in products_of(session._plan, spec, "cuda"):
-            group = product.group
-            told = product.expected(np.arange(group.m), range(group.n))
-            right = product.d.from_float(told.right + sign * told.allowed)
-            d_of(session._plan, session, product.index)[:] = right
-
-    monkeypatch.setattr(CpuSession, "run", lambda session: write(session, -1))
+    monkeypatch.setattr(CpuSession, "run", lambda session: write(session, spec, -1))
     with witnessed(spec, *GROUPS, d=d) as (plan, session, witness):
         before = session.read(plan.layout.d_begin, plan.layout.d_end).copy()
-        write(session, 1)
+        write(session, spec, 1)
         differ = (before != session.read(plan.layout.d_begin, plan.layout.d_end)).any()
         assert differ == (spec.kind == "normal")
         assert witness.disagreement(session) is None
@@ -187,16 +188,9 @@ FOLLOWED = (
 def test_any_two_results_behind_a_bias_activation_or_gate_agree(
     monkeypatch: pytest.MonkeyPatch, d: str
 ) -> None:
-    def write(session: CpuSession, sign: int) -> None:
-        for product in products_of(session._plan, NORMAL, "cuda"):
-            group = product.group
-            told = product.expected(np.arange(group.m), range(group.d_columns))
-            right = product.d.from_float(told.right + sign * told.allowed)
-            d_of(session._plan, session, product.index)[:] = right
-
-    monkeypatch.setattr(CpuSession, "run", lambda session: write(session, -1))
+    monkeypatch.setattr(CpuSession, "run", lambda session: write(session, NORMAL, -1))
     with witnessed(NORMAL, *FOLLOWED, d=d) as (_, session, witness):
-        write(session, 1)
+        write(session, NORMAL, 1)
         for manner in ("", "fused", "unfused"):
             assert witness.disagreement(session, manner) is None
 

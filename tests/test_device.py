@@ -949,7 +949,7 @@ def test_poison_covers_the_region_of_d_and_nothing_else(session: CudaSession) ->
 
 def test_rows_are_copied_without_what_lies_between_them(driver: Driver) -> None:
     source, to = (np.full(64, fill, np.uint8) for fill in (7, 0))
-    CudaDevice().copy_rows(to.ctypes.data + 3, 20, source.ctypes.data, 16, 10, 3, 42)
+    CudaDevice().copy_rows((to.ctypes.data + 3, 20), (source.ctypes.data, 16), 10, 3, 42)
     rows = [np.arange(10) + 3 + 20 * i for i in range(3)]
     assert np.array_equal(np.flatnonzero(to == 7), np.concatenate(rows))
     assert driver.queued == [("copy", 42)]

@@ -206,20 +206,16 @@ class Gpu:
         call(driver.cuMemcpyHtoDAsync, to, array.ctypes.data, array.nbytes, self._stream)
 
     def copy_rows(
-        self,
-        to: int,
-        to_pitch: int,
-        source: int,
-        source_pitch: int,
-        row_bytes: int,
-        rows: int,
-        stream: int,
+        self, to: tuple[int, int], source: tuple[int, int], row_bytes: int, rows: int, stream: int
     ) -> None:
-        """Queue a copy of rows of bytes, which lie their pitch apart, within device memory."""
+        """Queue a copy of rows of bytes within device memory.
+
+        ``to`` and ``source``: where the first row lies, and bytes from one to the next.
+        """
         copy = driver.CUDA_MEMCPY2D()
         copy.srcMemoryType = copy.dstMemoryType = driver.CUmemorytype.CU_MEMORYTYPE_DEVICE
-        copy.dstDevice, copy.dstPitch = to, to_pitch
-        copy.srcDevice, copy.srcPitch = source, source_pitch
+        copy.dstDevice, copy.dstPitch = to
+        copy.srcDevice, copy.srcPitch = source
         copy.WidthInBytes, copy.Height = row_bytes, rows
         call(driver.cuMemcpy2DAsync, copy, stream)
 

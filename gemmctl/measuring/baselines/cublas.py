@@ -64,7 +64,7 @@ class Product:
         return self.m, self.n, self.k, self.alpha, self.beta, self.lda, self.ldb, self.ldd
 
     @property
-    def copy(self) -> tuple[int, int, int, int, int, int] | None:
+    def copy(self) -> tuple[tuple[int, int], tuple[int, int], int, int] | None:
         """Of Gpu.copy_rows, before the stream: C to D; None if C is D, or not read.
 
         Raises Inapplicable if they are of different types.
@@ -75,7 +75,7 @@ class Product:
             told = f"C is {self.addend}, D {self.output}"
             raise Inapplicable(f"cuBLAS adds to D in place, and {told}")
         size = dtypes.BY_NAME[self.output].size
-        return self.d, self.ldd * size, self.c, self.ldc * size, self.m * size, self.n
+        return (self.d, self.ldd * size), (self.c, self.ldc * size), self.m * size, self.n
 
     @property
     def layouts(self) -> tuple[tuple[str, int, int, int], ...]:
