@@ -676,7 +676,8 @@ ACTIVATIONS = ("none", "relu", "gelu", "gelu_tanh", "silu")
 FOLLOWING = [  # of a product
     f"{added}, activation: {activation}, gate: {gate}"
     for added in ("beta: 0", "beta: -2, ldc: 41, alpha: 0.5", "alpha: 0.5", "bias: n", "bias: m",
-                  "bias: n, bias_type: f32", "bias: m, beta: 1, d: f32, a: f16")
+                  "bias: n, bias_type: f32", "bias: n, d: f32, a: f16, alpha: 2",
+                  "bias: m, beta: 1, d: f32, a: f16")
     for activation in ACTIVATIONS
     for gate in ("none", "halves", "pairs")
 ]  # fmt: skip
@@ -714,6 +715,7 @@ def test_grouped_mm_is_followed_by_activation_and_gate(
         ("bias: n", ""),
         ("bias: m", ""),
         ("bias: n, bias_type: f32", "unfused"),
+        ("bias: n, d: f32", "unfused"),
         ("bias: n, beta: 1", "unfused"),
         ("activation: relu", "unfused"),
         ("gate: halves", "unfused"),

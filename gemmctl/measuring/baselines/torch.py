@@ -284,11 +284,11 @@ def _product(
     b = b.transpose(-2, -1)
     bias = operand("bias") if group.bias != "none" else None
     if _added(group):
-        return partial(multiply_add, bias, a, b, alpha=group.alpha, **wider)
+        return partial(multiply_add, bias, a, b, alpha=group.alpha)
     if group.alpha == 1 and group.beta == 0:
         product = partial(multiply, a, b, **wider)
     else:
-        unread = d if group.linear else d[..., :1]  # which is spread over x's columns
+        unread = d if group.linear else d[..., :1].expand(*a.shape[:-1], group.n)
         c = operand("c") if group.beta != 0 else unread
         product = partial(multiply_add, c, a, b, alpha=group.alpha, beta=group.beta, **wider)
     if bias is None:
@@ -302,8 +302,13 @@ def _product(
 
 
 def _added(group: Group) -> bool:
-    """Whether a bias is added where a C would be."""
-    return group.bias != "none" and group.beta == 0 and group.bias_type == group.d
+    """Whether a bias is added where a C would be.
+
+    Not where D is wider than A: in some releases of torch, addmm then wants a C of A's type, and
+    baddbmm adds what is in ``out``, whatever C is.
+    """
+    alike = group.a == group.d == group.bias_type
+    return group.bias != "none" and group.beta == 0 and alike
 
 
 def _finished(torch: Any, group: Group, x: Any) -> Any:
