@@ -304,3 +304,12 @@ def test_a_seed_beyond_64_bits_is_refused(seed):
 
 def test_a_spec_says_which_version_of_the_data_it_means():
     assert DataSpec("normal", 1).version == data.VERSION
+
+
+def test_integers_whose_sums_are_multiplied_stay_finite_in_f16() -> None:
+    k, alpha = np.array([64, 4096]), np.array([1.0, 8.0])
+    once = data.integer_limits(k, dtypes.F16, dtypes.F16, alpha)
+    gated = data.integer_limits(k, dtypes.F16, dtypes.F16, alpha, np.ones(2, np.bool_))
+    deviations = alpha * np.sqrt(k) * gated**2 / 3
+    assert (gated < once).all()
+    assert ((6 * deviations) ** 2 <= dtypes.F16.largest).all() or gated.min() == 1

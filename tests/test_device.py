@@ -900,6 +900,21 @@ def test_operands_are_generated_as_the_tables_say(kind: data.Kind, driver: Drive
     assert np.array_equal(f32, data.quantiles(dtypes.F32))
 
 
+def test_c_in_place_is_generated_again_with_every_poison_and_before_every_burst(
+    driver: Driver,
+) -> None:
+    made = plan_of("m: 64, n: 40, k: 64, beta: 1", "m: 9, n: 5, k: 8, beta: 2, inplace: true")
+    with CudaDevice().open(made, SPEC) as session:
+        session.poison()
+        driver.queued.clear()
+        session.time(2, cold=True)
+        queued = [what for what, _ in driver.queued]
+        c = made.layout.d[1] + session.base
+    assert queued == ["fill", *["flush", "record", "gemm", "record"] * 2]
+    _, *again = (launched.params[0] for launched in driver.launched if launched.symbol == "fill")
+    assert [records["ptr"].tolist() for records in again] == [[c], [c]]
+
+
 def test_a_hash_is_asked_for_every_d_with_elements(driver: Driver) -> None:
     made = plan_of("m: 64, n: 40, k: 64, ldd: 56, d: f32", "m: 0, n: 8, k: 8", "m: 3, n: 5, k: 8")
     with CudaDevice().open(made, SPEC) as session:

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from gemmctl.errors import ListError, Mark
 from gemmctl.kernels import cubins
 from gemmctl.lists import reading
-from gemmctl.lists.problem import Problem
+from gemmctl.lists.problem import BIASES, GATES, Problem
 from gemmctl.operands import dtypes
 from gemmctl.planning import cost, plan, refusals, tables, tiling
 from gemmctl.planning.arena import ALIGNMENT, FENCE
@@ -131,6 +131,15 @@ def test_tiles_that_multiply_nothing_are_smaller_and_sooner_too_many(k: int, fit
     assert (refusals.refusals(some, KERNELS) == []) == fits
 
 
+@pytest.mark.parametrize("key", ["bias: m", "activation: gelu", "gate: halves"])
+def test_what_only_a_cpu_runs_so_far_is_refused_where_it_is_written(key: str) -> None:
+    some = make_problem(f"m: 8, n: 8, k: 8, {key}", "m: 8, n: 8, k: 8, inplace: true, beta: 1")
+    assert refusals.refusals(some, KERNELS) == []
+    ((mark, said),) = refusals.fused(some)
+    assert mark.text[mark.column - 1 :].startswith(key)
+    assert said == f"no kernel has {key} yet; run this list with --device cpu"
+
+
 def test_everything_that_is_wrong_is_said_at_once() -> None:
     first = make_problem("m: 64, n: 64, k: 8, lda: 65, a_layout: col")
     second = make_problem("m: 64, n: 64, k: 8", "m: 64, n: 64, k: 9")
@@ -175,11 +184,11 @@ def test_every_list_that_ships_can_be_planned(file: Any) -> None:
 
 @st.composite
 def plans(draw: st.DrawFn) -> Plan:
-    """Groups of all kinds, with padded rows, with and without C, some of them empty."""
+    """Groups of all kinds: padded rows, with and without C, bias and gate, some of them empty."""
 
     def group() -> str:
         m, n, k = (draw(st.integers(0, 50)) for _ in "mnk")
-        a, c, d = (draw(st.sampled_from(types)) for types in (["bf16", "f16"], *[list(names)] * 2))
+        a, c, d = (draw(st.sampled_from(types)) for types in (["bf16", "f16"], *[names] * 2))
         ld = {
             key: 8 * (max(1, -(-extent // 8)) + draw(st.integers(0, 2)))
             for key, extent in (("lda", k), ("ldb", k))
@@ -187,9 +196,11 @@ def plans(draw: st.DrawFn) -> Plan:
         ld |= {key: max(1, n) + draw(st.integers(0, 9)) for key in ("ldc", "ldd")}
         fields = {"m": m, "n": n, "k": k, "a": a, "c": c, "d": d, **ld}
         fields |= {"beta": draw(st.integers(0, 1))}
+        fields |= {"bias": draw(st.sampled_from(BIASES)), "bias_type": draw(st.sampled_from(names))}
+        fields |= {"gate": draw(st.sampled_from(GATES[: 1 if n % 2 else None]))}
         return ", ".join(f"{key}: {value}" for key, value in fields.items())
 
-    names = dtypes.BY_NAME
+    names = list(dtypes.BY_NAME)
     return plan_of(*(group() for _ in range(draw(st.integers(1, 5)))))
 
 
@@ -198,6 +209,9 @@ def spans(made: Plan, operand: str) -> list[tuple[int, int]]:
     starts = getattr(made.layout, operand).tolist()
     ends = []
     for start, group in zip(starts, made.problem.groups, strict=True):
+        if operand == "bias":
+            ends.append(start + group.bias_length * dtypes.BY_NAME[group.bias_type].size)
+            continue
         rows = group.n if operand == "b" else group.m
         size = dtypes.BY_NAME[getattr(group, operand)].size
         ends.append(start + rows * getattr(group, f"ld{operand}") * size)
@@ -212,7 +226,8 @@ def c_spans(made: Plan, *, read: bool) -> list[tuple[int, int]]:
 @patient
 @given(plans())
 def test_no_two_operands_share_a_byte(made: Plan) -> None:
-    taken = [*spans(made, "a"), *spans(made, "b"), *spans(made, "d"), *c_spans(made, read=True)]
+    taken = [span for operand in ("a", "b", "bias", "d") for span in spans(made, operand)]
+    taken += c_spans(made, read=True)
     unread = c_spans(made, read=False)
     if unread:
         taken.append((unread[0][0], max(end for _, end in unread)))
@@ -223,7 +238,7 @@ def test_no_two_operands_share_a_byte(made: Plan) -> None:
 @patient
 @given(plans())
 def test_every_operand_lies_in_the_arena_on_a_boundary(made: Plan) -> None:
-    for begin, end in (span for operand in "abcd" for span in spans(made, operand)):
+    for begin, end in (span for operand in (*"abcd", "bias") for span in spans(made, operand)):
         assert begin % ALIGNMENT == 0
         assert 0 <= begin <= end <= made.layout.size
 
@@ -242,7 +257,7 @@ def test_every_d_has_a_fence_before_and_behind_it(made: Plan) -> None:
 @given(plans())
 def test_the_region_of_d_holds_nothing_else(made: Plan) -> None:
     begin, end = made.layout.d_begin, made.layout.d_end
-    others = [*spans(made, "a"), *spans(made, "b"), *spans(made, "c")]
+    others = [span for operand in ("a", "b", "c", "bias") for span in spans(made, operand)]
     assert all(last <= begin or first >= end for first, last in others)
     assert all(begin <= first <= last <= end for first, last in spans(made, "d"))
 
@@ -256,6 +271,16 @@ def test_groups_without_a_c_share_one_place_that_nothing_else_uses(made: Plan) -
 def test_a_thousand_groups_without_a_c_take_the_room_of_one() -> None:
     one, many = (plan_of(f"m: 64, n: 64, k: 8, count: {count}").layout for count in (1, 1000))
     assert many.d_begin - many.c[0] == one.d_begin - one.c[0] == 64 * 64 * 2
+
+
+@pytest.mark.parametrize("beta", [0, 1])
+def test_c_in_place_is_d_and_takes_no_room(beta: int) -> None:
+    apart, inside = (
+        plan_of(f"m: 64, n: 64, k: 8, beta: {beta}, inplace: {word}, count: 3").layout
+        for word in ("false", "true")
+    )
+    assert inside.c.tolist() == inside.d.tolist()
+    assert inside.size < apart.size
 
 
 def test_operands_lie_in_the_order_of_the_groups() -> None:
@@ -296,7 +321,12 @@ def test_flops_do_not_overflow() -> None:
         ("m: 3, n: 8, k: 0", 2 * 3 * 8),
         ("m: 3, n: 8, k: 16, alpha: 0, beta: 1", 2 * (2 * 3 * 8)),
         ("m: 1, n: 1, k: 8, ldd: 8", 2 * (8 + 8 + 1)),
-        ("m: 0, n: 8, k: 16, beta: 1", 0),
+        ("m: 3, n: 8, k: 16, beta: 1, inplace: true", 2 * (3 * 16 + 8 * 16 + 2 * 3 * 8)),
+        ("m: 3, n: 8, k: 16, bias: n", 2 * (3 * 16 + 8 * 16 + 3 * 8 + 8)),
+        ("m: 3, n: 8, k: 16, bias: m, bias_type: f32", 2 * (3 * 16 + 8 * 16 + 3 * 8) + 4 * 3),
+        ("m: 3, n: 8, k: 16, activation: silu", 2 * (3 * 16 + 8 * 16 + 3 * 8)),
+        ("m: 3, n: 8, k: 16, gate: pairs, beta: 1", 2 * (3 * 16 + 8 * 16 + 3 * 8 + 3 * 4)),
+        ("m: 0, n: 8, k: 16, beta: 1, bias: n", 0),
         ("m: 3, n: 0, k: 16, beta: 1", 0),
     ],
 )

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from gemmctl.device.cuda.params import GROUP_ARRAYS
 from gemmctl.kernels import cubins
+from gemmctl.lists.problem import ACTIVATIONS, GATES
 from gemmctl.operands import data, dtypes
 from gemmctl.operands.data import DataSpec
 from gemmctl.planning import plan, tables
@@ -85,6 +86,30 @@ def test_the_type_of_c_may_differ_from_group_to_group() -> None:
     assert [names[code] for code in f16.type_c.tolist()] == ["bf16"]
 
 
+def test_a_bias_has_an_address_a_type_and_a_side_and_none_has_address_0() -> None:
+    made = plan_of(
+        "m: 24, n: 40, k: 64",
+        "m: 24, n: 40, k: 64, bias: n, bias_type: f32",
+        "m: 24, n: 40, k: 64, bias: m",
+    )
+    (table,) = built(made)
+    places = made.layout.bias.tolist()
+    assert table.ptr_bias.tolist() == [0, ADDRESS + places[1], ADDRESS + places[2]]
+    assert table.type_bias.tolist() == [dtypes.BF16.code, dtypes.F32.code, dtypes.BF16.code]
+    assert table.bias_along.tolist() == [0, 1, 2]
+
+
+def test_activations_and_gates_are_numbered_as_they_are_listed() -> None:
+    (table,) = built(
+        plan_of(
+            *(f"m: 8, n: 8, k: 8, activation: {name}" for name in ACTIVATIONS),
+            *(f"m: 8, n: 8, k: 8, gate: {name}" for name in GATES),
+        )
+    )
+    assert table.activation.tolist() == [0, 1, 2, 3, 4, 0, 0, 0]
+    assert table.gate.tolist() == [0, 0, 0, 0, 0, 0, 1, 2]
+
+
 def test_tiles_and_their_rows_are_those_of_the_launch() -> None:
     made = plan_of(*GROUPS)
     for launch, table in zip(made.launches, built(made), strict=True):
@@ -145,6 +170,31 @@ def test_nothing_is_generated_for_an_empty_group(group: str) -> None:
 
 def test_a_group_of_one_element_is_generated() -> None:
     assert len(records(plan_of("m: 1, n: 1, k: 1, lda: 8, ldb: 8, ldd: 8, beta: 1"))) == 3
+
+
+def test_a_bias_is_generated_as_a_column() -> None:
+    made = plan_of("m: 24, n: 40, k: 0, bias: n, bias_type: f32", "m: 24, n: 40, k: 0, bias: m")
+    along_n, along_m = records(made)
+    shape = ("rows", "cols", "ld", "type")
+    assert [along_n[key] for key in shape] == [40, 1, 1, dtypes.F32.code]
+    assert [along_m[key] for key in shape] == [24, 1, 1, dtypes.BF16.code]
+    assert offsets(made) == made.layout.bias.tolist()
+    assert along_n["key"] == data.keys(SPEC.seed, data.BIAS, np.arange(1))[0]
+
+
+def test_what_is_generated_again_is_c_in_place() -> None:
+    made = plan_of(
+        "m: 24, n: 40, k: 64, beta: 1", "m: 24, n: 40, k: 64, beta: 1, inplace: true, ldd: 48",
+        "m: 24, n: 40, k: 64, inplace: true",
+    )  # fmt: skip
+    again = tables.refills(made, ADDRESS, SPEC)
+    assert again["ptr"].tolist() == [ADDRESS + int(made.layout.d[1])]
+    assert (again["rows"], again["cols"], again["ld"]) == (24, 40, 48)
+
+
+def test_of_a_gated_d_only_its_own_columns_are_hashed() -> None:
+    (record,) = tables.hashed(plan_of("m: 24, n: 40, k: 64, gate: pairs, ldd: 30"), ADDRESS)
+    assert (record["row_bytes"], record["pitch_bytes"]) == (20 * 2, 30 * 2)
 
 
 def test_a_record_has_the_shape_as_it_is_stored_and_the_type() -> None:

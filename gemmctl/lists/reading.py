@@ -27,13 +27,15 @@ _MAPPINGS: dict[str, tuple[tuple[str, ...], str]] = {
 }
 _KNOWN = {what: frozenset(keys) for what, (keys, _) in _MAPPINGS.items()}
 _SIZES = {name: dtype.size for name, dtype in dtypes.BY_NAME.items()}
-# Of each operand: its leading dimension, its layout, and the extents of its rows and columns.
+# Of each operand: its leading dimension, its layout, and the extents of its rows and columns; D
+# before C, which may lie where D does.
 _OPERANDS = (
     ("a", "lda", "a_layout", "m", "k"),
     ("b", "ldb", "b_layout", "k", "n"),
-    ("d", "ldd", "d_layout", "m", "columns of D"),
+    ("d", "ldd", "d_layout", "m", "n"),
     ("c", "ldc", "d_layout", "m", "n"),
 )
+_GATED = tuple((*each[:4], "n/2") if each[0] == "d" else each for each in _OPERANDS)
 
 
 @dataclass(frozen=True)
@@ -273,25 +275,26 @@ def _fill_in(value: dict[str, Any]) -> tuple[int, list[tuple[str, str]]]:
     ``{whose}`` in a message stands for the group, where the key is of defaults.
     """
     wrong = []
-    m, n, k, gated = value["m"], value["n"], value["k"], value["gate"] != "none"
+    gated, m, n = value["gate"] != "none", value["m"], value["n"]
     if gated and n % 2:
         told = f"n is {n}{{whose}}, but a gate pairs columns; write n: {n - 1} or n: {n + 1}"
         wrong.append(("n", told))
-    columns_of_d = ("n/2", n // 2) if gated else ("n", n)
-    extents = {"m": ("m", m), "n": ("n", n), "k": ("k", k), "columns of D": columns_of_d}
-    size = {"none": 0, "n": n, "m": m}[value["bias"]] * _SIZES[value["bias_type"]]
-    for operand, ld, layout, rows, columns in _OPERANDS:
+    extents = {"m": m, "n": n, "k": value["k"], "n/2": n // 2}
+    size = 0
+    for operand, ld, layout, rows, columns in _GATED if gated else _OPERANDS:
         inner, outer = (columns, rows) if value[layout] == "row" else (rows, columns)
-        called, least = extents[inner][0], extents[inner][1] or 1
+        least = extents[inner] or 1
         if ld == "ldc" and value["inplace"]:
             value.setdefault("ldc", value["ldd"])
         elif value.setdefault(ld, least) < least:
             told = (
-                f"{ld} is {value[ld]}, but {called} = {least} elements of {operand.upper()} lie "
+                f"{ld} is {value[ld]}, but {inner} = {least} elements of {operand.upper()} lie "
                 f"side by side{{whose}}; write {ld}: {least} or more"
             )
             wrong.append((ld, told))
-        size += extents[outer][1] * value[ld] * _SIZES[value[operand]]
+        size += extents[outer] * value[ld] * _SIZES[value[operand]]
+    if value["bias"] != "none":
+        size += extents[value["bias"]] * _SIZES[value["bias_type"]]
     if value["inplace"]:
         wrong += _not_in_place(value)
     return size, wrong
