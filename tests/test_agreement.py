@@ -235,10 +235,10 @@ def test_a_gelu_made_of_an_approximate_tanh_agrees_as_fused_only() -> None:
     group = "m: 33, n: 96, k: 64, alpha: 0.3, activation: gelu_tanh"
     with witnessed(NORMAL, group, d="f32") as (plan, session, witness):
         x = x_of(plan, 0)
-        for error in (2.0**-11, 2.0**-9):
+        for error in (2.0**-16, 2.0**-14):
             tanh = np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)) * (1 - error)
             d_of(plan, session, 0)[:] = dtypes.F32.from_float(x * (1 + tanh) / 2)
-            assert (witness.disagreement(session, "fused") is None) == (error == 2.0**-11)
+            assert (witness.disagreement(session, "fused") is None) == (error == 2.0**-16)
             assert witness.disagreement(session, "unfused") is not None
 
 
