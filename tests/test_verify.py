@@ -518,3 +518,14 @@ def test_a_folder_that_cannot_be_written_is_told(tmp_path):
     made = plan_of("m: 8, n: 8, k: 8")
     with CpuDevice().open(made, INT) as session, pytest.raises(UsageError, match="cannot write"):
         dump.dump(made, session, 0, str(tmp_path / "file" / "folder"), INT)
+
+
+def test_a_subnormal_counts_like_the_smallest_normal_number():
+    # Seen on an H200: got 0.179424539 where 0.179424342 is right. One product is 2^-24 * 65504.
+    spec = DataSpec("special", 19)
+    places = "m: 1, n: 8, k: 8, count: 4", "m: 513, n: 192, k: 320, beta: -2, c: bf16"
+    made = plan_of(*places, defaults="a: f16, d: f32")
+    subject = product.products_of(made, spec, "cuda")[4]
+    element = subject.expected(np.array([217]), range(87, 88))
+    assert element.right == pytest.approx(0.179424342, abs=1e-9)
+    assert element.allowed > 0.179424539 - 0.179424342

@@ -125,7 +125,7 @@ class Product:
     def sums(self, rows: Indices, cols: range) -> tuple[Doubles, Doubles]:
         """A B and |A||B| there, of shape (rows, cols); the latter 0 for exact sums.
 
-        Infinities and NaNs have no part in |A||B|. A B is exact: float64 holds
+        Infinities and NaNs have no part in |A||B|, subnormals that of _aligned. A B is exact: float64 holds
         sums up to 2^19 of products of multiples of 2^-17, and float32 those of integers.
         |A||B| is never too small.
         """
@@ -142,7 +142,7 @@ class Product:
             wide_a, wide_b = a.astype(np.float64), b.astype(np.float64)
             total += wide_a @ wide_b.T
             if self.a.recipe == RECIPE_SPECIAL_ROWS:  # whose magnitudes float32 cannot add up
-                magnitude += _finite(np.abs(wide_a)) @ _finite(np.abs(wide_b)).T
+                magnitude += _aligned(wide_a, self.a.dtype) @ _aligned(wide_b, self.b.dtype).T
             else:
                 magnitude += np.abs(a, out=a) @ np.abs(b, out=b).T
         magnitude *= 1 + step * UNIT
@@ -288,9 +288,15 @@ def _growth(operand: DType, k: int, tiles: npt.NDArray[np.void], device: Device)
     return 2 * steps * operand.accumulate_unit + parts * UNIT
 
 
-def _finite(values: Doubles) -> Doubles:
-    """Zero in place of what is infinite or NaN."""
-    return np.where(np.isfinite(values), values, 0.0)
+def _aligned(values: Doubles, operand: DType) -> Doubles:
+    """The magnitudes by which a tensor core aligns products; 0 for infinities and NaNs.
+
+    It goes by the operands' exponent fields, so that a subnormal counts like the smallest normal
+    number: measured on an H200, 21 November 2026, where 2^-24 in f16 times 65504, which is 2^-8,
+    stood in a sum of 0.18 and that was off by 0.83 * 2^-24 * 2^-14 * 65504.
+    """
+    sizes = np.where(np.isfinite(values), np.abs(values), 0.0)
+    return np.where(sizes > 0, np.maximum(sizes, operand.smallest_normal), 0.0)
 
 
 def ranges(start: int, stop: int, step: int) -> Iterator[range]:

@@ -50,6 +50,11 @@ class DType:
         """The largest finite number."""
         return float(self.to_f32(np.array([self.infinity - 1], self.storage))[0])
 
+    @property
+    def smallest_normal(self) -> float:
+        """The smallest number above 0 that is not subnormal."""
+        return float(self.to_f32(np.array([1 << self.mantissa_bits], self.storage))[0])
+
     def to_f32(self, bits: Bits) -> npt.NDArray[np.float32]:
         """The values of ``bits`` (of ``storage``, any shape), exactly; may be a view of it."""
         raise NotImplementedError
