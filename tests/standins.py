@@ -7,8 +7,10 @@ passes only as the GPU's fields say.
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -46,6 +48,7 @@ class FakeGpu:
         self.now = 0.0
         self.call_s, self.graph_s = 1.0, 0.0  # of every call of a library, and of every graph
         self.fan_s: dict[int, float] = {}  # of a run over so many streams
+        self.copied_on: list[int] = []  # streams, one for each copy
 
     def library(self, name: str) -> Any:
         return self.libraries.get(name)
@@ -56,6 +59,16 @@ class FakeGpu:
 
     def upload(self, to: int, array: Any) -> None:
         ctypes.memmove(to, array.ctypes.data, array.nbytes)
+
+    def copy_rows(
+        self, to: tuple[int, int], source: tuple[int, int], row_bytes: int, rows: int, stream: int
+    ) -> None:
+        def work() -> None:
+            for i in range(rows):
+                ctypes.memmove(to[0] + i * to[1], source[0] + i * source[1], row_bytes)
+
+        self.copied_on.append(stream)
+        self.queue(work)
 
     def wait(self) -> None:
         assert self.capturing is None, "waiting ends a capture"
@@ -250,11 +263,14 @@ class FakeCublas(Library):
         lda: int, b: int, b_type: int, ldb: int, beta: list[float], c: int, c_type: int, ldc: int,
         compute: int, algorithm: int,
     ) -> None:  # fmt: skip
-        assert (op_a, op_b, beta, compute, algorithm) == (1, 0, [0.0], 68, -1)
+        assert (op_a, op_b, compute, algorithm) == (1, 0, 68, -1)
         assert lda >= max(1, k) and ldb >= max(1, k) and ldc >= max(1, m)
         product = values(a, TYPES[a_type], k, m, lda).T @ values(b, TYPES[b_type], k, n, ldb)
         dtype = TYPES[c_type]
-        columns(c, dtype, m, n, ldc)[:] = dtype.from_float(alpha[0] * product)
+        result = alpha[0] * product
+        if beta[0]:
+            result += beta[0] * values(c, dtype, m, n, ldc)
+        columns(c, dtype, m, n, ldc)[:] = dtype.from_float(result)
 
     def multiply_groups(
         self, op_a: list[int], op_b: list[int], m: list[int], n: list[int], k: list[int],
@@ -332,18 +348,25 @@ class FakeCublasLt(Library):
         self, handle: Any, desc: Any, a: Any, b: Any, c: Any, d: Any, wish: Any, wanted: Any,
         results: Any, count: Any,
     ) -> int:  # fmt: skip
-        assert self.objects[desc.value] == {3: 1}  # A is transposed, B is not
+        told = self.told(desc)
         assert self.objects[wish.value] == {1: 64 << 20, 3: 2}  # workspace; float32 sums
         assert wanted.value == len(results)
-        self.asked.append(self.layouts(a, b, c, d))
-        operand, _, addend, output = (layout[0] for layout in self.asked[-1])
+        self.asked.append((*self.layouts(a, b, c, d), told[:1]))
+        operand, _, addend, output = (layout[0] for layout in self.asked[-1][:4])
         if addend != output or (operand, output) == (14, 2):
             return NOT_SUPPORTED
-        told = [(-1, NOT_SUPPORTED), *((kernel, 0) for kernel in self.kernels)][: wanted.value]
-        for i, (kernel, state) in enumerate(told):
+        named = [(-1, NOT_SUPPORTED), *((kernel, 0) for kernel in self.kernels)][: wanted.value]
+        for i, (kernel, state) in enumerate(named):
             results[i] = Heuristic(algo=Algo((kernel,)), state=state)
-        count._obj.value = len(told)
+        count._obj.value = len(named)
         return 0
+
+    def told(self, desc: Any) -> tuple[int, int]:
+        """The epilogue and where its bias lies, of a product whose A is transposed."""
+        of = self.objects[desc.value]
+        assert of[3] == 1 and 4 not in of
+        assert set(of) <= {3, 7, 8} and (8 in of) == bool(of[7] & 4)
+        return of[7], of.get(8, 0)
 
     def on_Matmul(
         self, handle: Any, desc: Any, alpha: Any, a: Any, layout_a: Any, b: Any, layout_b: Any,
@@ -359,19 +382,46 @@ class FakeCublasLt(Library):
         self.used.append((kernel, stream.value, workspace.value))
         scalars = alpha[0], beta[0]
         addresses = [x.value for x in (a, b, c, d)]
-        self.gpu.queue(lambda: self.multiply(found, addresses, scalars), self.kernels[kernel])
+        told = self.told(desc)
+        work = partial(self.multiply, found, addresses, scalars, *told)
+        self.gpu.queue(work, self.kernels[kernel])
         return 0
 
     @staticmethod
     def multiply(
-        layouts: Sequence[tuple[int, ...]], at: Sequence[int], scalars: tuple[float, float]
+        layouts: Sequence[tuple[int, ...]],
+        at: Sequence[int],
+        scalars: tuple[float, float],
+        epilogue: int,
+        bias: int,
     ) -> None:
         kinds = [TYPES[layout[0]] for layout in layouts]
         a, b = (values(at[i], kinds[i], *layouts[i][1:]) for i in (0, 1))
         result = scalars[0] * (a.T @ b)
         if scalars[1]:
             result += scalars[1] * values(at[2], kinds[2], *layouts[2][1:])
+        if epilogue & 4:
+            rows = layouts[3][1]
+            result += values(bias, kinds[3], rows, 1, rows)
+        function = {0: lambda x: x, 1: lambda x: x, 2: relu, 32: gelu_tanh}[epilogue & ~4]
+        result = function(result)
         columns(at[3], kinds[3], *layouts[3][1:])[:] = kinds[3].from_float(result)
+
+
+def relu(x: Any) -> Any:
+    return np.maximum(x, 0)
+
+
+def gelu(x: Any) -> Any:
+    return x * (1 + np.vectorize(math.erf)(x / math.sqrt(2))) / 2
+
+
+def gelu_tanh(x: Any) -> Any:
+    return x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))) / 2
+
+
+def silu(x: Any) -> Any:
+    return x * (1 + np.tanh(x / 2)) / 2
 
 
 class Tensor(np.ndarray[Any, Any]):
@@ -389,6 +439,9 @@ class Tensor(np.ndarray[Any, Any]):
     def transpose(self, one: int, other: int) -> Any:  # type: ignore[override]
         return self.swapaxes(one, other)
 
+    def expand(self, *shape: int) -> Any:
+        return np.broadcast_to(self, shape, subok=True)
+
     def copy_(self, source: Any) -> None:
         self[...] = source
 
@@ -397,7 +450,7 @@ class Tensor(np.ndarray[Any, Any]):
 
 
 class FakeTorch:
-    """torch on numpy arrays: multiplications are queued on the GPU, all else happens at once."""
+    """torch on numpy arrays: what computes is queued on the GPU, all else happens at once."""
 
     __version__ = "2.11"
     bfloat16, float16, float32, int32 = ml_dtypes.bfloat16, np.float16, np.float32, np.int32
@@ -407,7 +460,18 @@ class FakeTorch:
         self.refuses_capture = False
         self.grouped_d: Any = None  # the allocator gives the same memory again
         self.captured_d: Any = None  # and a graph memory of its own, with what was there before
-        self.nn = SimpleNamespace(functional=SimpleNamespace(grouped_mm=self.grouped_mm))
+        self.nn = SimpleNamespace(
+            functional=SimpleNamespace(
+                grouped_mm=self.grouped_mm,
+                relu=partial(self.elementwise, relu),
+                silu=partial(self.elementwise, silu),
+                gelu=lambda x, *, approximate="none": self.elementwise(
+                    {"none": gelu, "tanh": gelu_tanh}[approximate], x
+                ),
+            )
+        )
+        self.mul = partial(self.elementwise, np.multiply)
+        self.add = partial(self.elementwise, np.add)
         self.current: Any = None
         self.emptied = 0
         self.cuda = SimpleNamespace(
@@ -454,19 +518,49 @@ class FakeTorch:
         self.gpu.called()
         self.gpu.queue(work)
 
-    def mm(self, a: Any, b: Any, *, out: Any, out_dtype: Any = None) -> None:
-        self.addmm(out, a, b, alpha=1.0, beta=0.0, out=out, out_dtype=out_dtype)
+    def elementwise(self, function: Any, *inputs: Any, out: Any = None) -> Any:
+        """A kernel that computes in more bits than it is given, and rounds to the first's type."""
+        d = self.new(np.broadcast_shapes(*(x.shape for x in inputs)), inputs[0], out)
+
+        def work() -> None:
+            d[...] = function(*(x.astype(np.float64) for x in inputs))
+
+        self.queue(work)
+        return d
+
+    def mm(self, a: Any, b: Any, *, out: Any = None, out_dtype: Any = None) -> Any:
+        shape = *a.shape[:-1], b.shape[-1]
+        c = a[..., :1].expand(*shape)
+        return self.addmm(c, a, b, beta=0.0, out=out, out_dtype=out_dtype)
 
     def addmm(
-        self, c: Any, a: Any, b: Any, *, alpha: float, beta: float, out: Any, out_dtype: Any = None
-    ) -> None:
-        assert out.dtype == (out_dtype or a.dtype)
+        self,
+        c: Any,
+        a: Any,
+        b: Any,
+        *,
+        alpha: float = 1.0,
+        beta: float = 1.0,
+        out: Any = None,
+        out_dtype: Any = None,
+    ) -> Any:
+        shape = *a.shape[:-1], b.shape[-1]
+        assert np.broadcast_shapes(c.shape, shape) == shape
+        wanted = np.dtype(out_dtype or a.dtype)
+        d = self.new(shape, np.empty(0, wanted), out)
+        assert d.dtype == wanted and (not beta or c.dtype == wanted)
+        assert wanted == a.dtype or c.shape == shape, "some releases go by the shape of C"
 
         def work() -> None:
             added = beta * c.astype(np.float64) if beta else 0
-            out[...] = alpha * (a.astype(np.float64) @ b.astype(np.float64)) + added
+            d[...] = alpha * (a.astype(np.float64) @ b.astype(np.float64)) + added
 
         self.queue(work)
+        return d
+
+    def new(self, shape: Sequence[int], like: Any, out: Any) -> Any:
+        """``out``, or memory that something else was in before."""
+        return self.empty(shape, dtype=like.dtype, device="") if out is None else out
 
     bmm, baddbmm = mm, addmm
 

@@ -44,6 +44,16 @@ MIXED = (
     "m: 0, n: 8, k: 8",
 )
 SCALED = ("m: 24, n: 40, k: 64, ldc: 41, alpha: 0.5, beta: -2, count: 3",)
+INPLACE = ("m: 24, n: 40, k: 64, ldd: 41, alpha: 0.5, beta: -2, inplace: true, count: 3",)
+ADDING = (*MIXED, *SCALED, *INPLACE, "m: 24, n: 40, k: 64, d: f32, beta: 1, count: 2")
+BIASED = ("m: 24, n: 40, k: 64, bias: n, count: 3",)
+FUSED = (
+    *(f"m: 24, n: 40, k: 64, activation: {f}" for f in ("none", "relu", "gelu_tanh")),
+    *(f"m: 24, n: 40, k: 64, bias: n, activation: {f}" for f in ("none", "relu", "gelu_tanh")),
+    "m: 7, n: 40, k: 64, ldd: 48, bias: n, beta: 1, alpha: 0.5, activation: relu, inplace: true",
+    "m: 7, n: 40, k: 64, d: f32, bias: n, beta: -2, ldc: 41, activation: gelu_tanh",
+)
+GATED = ("m: 24, n: 40, k: 64, activation: silu, gate: halves, count: 3",)
 
 
 def plan_of(*groups: str) -> Plan:
@@ -122,15 +132,27 @@ CUBLAS = "cublas,cublas-loop,cublas-streams"
 
 @pytest.mark.parametrize("cold", [True, False], ids=["cold", "warm"])
 @pytest.mark.parametrize("spec", [INT, NORMAL], ids=["int", "normal"])
-@pytest.mark.parametrize("groups", [EQUAL, RAGGED, MIXED], ids=["equal", "ragged", "mixed"])
+@pytest.mark.parametrize(
+    ("groups", "manner"),
+    [
+        (EQUAL, ""),
+        (RAGGED, ""),
+        (MIXED, ""),
+        (SCALED, "copied"),
+        (INPLACE, ""),
+        (ADDING, "copied"),
+    ],
+    ids=["equal", "ragged", "mixed", "scaled", "inplace", "adding"],
+)
 def test_cublas_is_asked_for_what_gemmctl_computes(
-    groups: tuple[str, ...], spec: DataSpec, cold: bool
+    groups: tuple[str, ...], manner: str, spec: DataSpec, cold: bool
 ) -> None:
     plan = plan_of(*groups)
     with opened(plan, spec, FakeCublas()) as session:
         found = verdicts(CUBLAS, plan, session, spec, cold=cold)
     assert told(found) == dict.fromkeys(CUBLAS.split(","), ("ok", ""))
     assert {entry.rival.form for entry in found.values()} == {"graph"}
+    assert {entry.rival.manner for entry in found.values()} == {manner}
 
 
 def test_the_grouped_call_is_one_for_each_pair_of_types_and_equal_products_are_one_group() -> None:
@@ -143,6 +165,30 @@ def test_the_grouped_call_is_one_for_each_pair_of_types_and_equal_products_are_o
         *(int(plan.layout.a[i]) for i in (0, 1, 3, 2)),
         *(int(plan.layout.d[i]) for i in (0, 1, 3, 2)),
     ]
+
+
+def test_a_grouped_call_keeps_products_of_another_beta_apart() -> None:
+    group = "m: 8, n: 8, k: 8, inplace: true"
+    plan = plan_of(f"{group}, beta: 1", f"{group}, beta: 2", f"{group}, beta: 1")
+    (batch,) = cublas.batches(cublas.products(plan, 0))
+    assert [len(found) for found in batch.groups] == [2, 1]
+
+
+def test_c_is_copied_on_the_stream_that_adds_to_the_copy() -> None:
+    plan, library = plan_of("m: 8, n: 8, k: 8, beta: 1, count: 20"), FakeCublas()
+    with opened(plan, NORMAL, library) as session:
+        cublas.per_group(session, plan, 8)
+        assert session.device.copied_on == [100 + i % 8 for i in range(20)]
+        session.device.copied_on.clear()
+        cublas.grouped(session, plan)
+        assert session.device.copied_on == [100] * 20
+
+
+def test_no_c_is_copied_that_is_in_place_or_not_read() -> None:
+    plan, library = plan_of(*INPLACE, *EQUAL), FakeCublas()
+    with opened(plan, NORMAL, library) as session:
+        verdicts(CUBLAS, plan, session)
+        assert session.device.copied_on == []
 
 
 def test_a_call_per_group_is_spread_over_the_streams() -> None:
@@ -180,12 +226,28 @@ def test_cublas_says_what_it_cannot_run(group: str, reason: str) -> None:
         cublas.products(plan_of(group), 0)
 
 
-def test_cublas_adds_no_c_that_lies_beside_d() -> None:
-    plan = plan_of("m: 8, n: 8, k: 8, beta: 1")
+def test_cublas_adds_no_c_of_another_type_than_d() -> None:
+    plan = plan_of("m: 8, n: 8, k: 8, beta: 1, c: f32")
     with opened(plan, NORMAL, FakeCublas()) as session:
         found = verdicts(CUBLAS, plan, session)
-    assert {entry.rival.verdict for entry in found.values()} == {"n/a"}
-    assert all("adds to D in place" in entry.rival.reason for entry in found.values())
+    reason = "cuBLAS adds to D in place, and C is f32, D bf16"
+    assert told(found) == dict.fromkeys(CUBLAS.split(","), ("n/a", reason))
+
+
+@pytest.mark.parametrize(
+    ("group", "reason"),
+    [
+        ("bias: n", "cuBLAS knows no bias"),
+        ("activation: relu", "cuBLAS knows no activation"),
+        ("gate: pairs", "cuBLAS knows no gate"),
+        ("bias: m, activation: silu, gate: halves", "cuBLAS knows no bias, activation and gate"),
+    ],
+)
+def test_cublas_does_nothing_but_multiply_and_add(group: str, reason: str) -> None:
+    plan = plan_of("m: 8, n: 8, k: 8", f"m: 8, n: 8, k: 8, {group}")
+    with opened(plan, NORMAL, FakeCublas()) as session:
+        found = verdicts(CUBLAS, plan, session)
+    assert told(found) == dict.fromkeys(CUBLAS.split(","), ("n/a", reason))
 
 
 def test_a_c_that_is_not_read_may_lie_however_it_wants() -> None:
@@ -229,16 +291,50 @@ def test_what_cublas_refuses_is_na_with_its_own_word() -> None:
 @pytest.mark.parametrize("cold", [True, False], ids=["cold", "warm"])
 @pytest.mark.parametrize("spec", [INT, NORMAL], ids=["int", "normal"])
 @pytest.mark.parametrize(
-    "groups", [EQUAL, RAGGED, MIXED, SCALED], ids=["equal", "ragged", "mixed", "scaled"]
+    ("groups", "manner"),
+    [
+        (EQUAL, ""),
+        (RAGGED, ""),
+        (MIXED, ""),
+        (ADDING, ""),
+        (INPLACE, ""),
+        (BIASED, "fused"),
+        (FUSED, "fused"),
+    ],
+    ids=["equal", "ragged", "mixed", "adding", "inplace", "biased", "fused"],
 )
 def test_cublaslt_is_asked_for_what_gemmctl_computes(
-    groups: tuple[str, ...], spec: DataSpec, cold: bool
+    groups: tuple[str, ...], manner: str, spec: DataSpec, cold: bool
 ) -> None:
     plan = plan_of(*groups)
     with opened(plan, spec, FakeCublasLt()) as session:
         found = verdicts("cublaslt", plan, session, spec, cold=cold)
     assert told(found) == {"cublaslt": ("ok", "")}
-    assert found["cublaslt"].rival.form == "graph"
+    assert (found["cublaslt"].rival.form, found["cublaslt"].rival.manner) == ("graph", manner)
+
+
+@pytest.mark.parametrize(
+    ("group", "reason"),
+    [
+        ("bias: m", "cublasLt's bias is along N, and here it is along M"),
+        ("bias: n, bias_type: f32", "cublasLt's bias is of D's type, and here it is f32, D bf16"),
+        ("activation: gelu", "cublasLt's gelu is the tanh form, and here it is the one with erf"),
+        ("activation: silu", "cublasLt knows no silu"),
+        ("gate: halves", "cublasLt knows no gate"),
+    ],
+)
+def test_what_cublaslt_does_not_fuse_as_we_do_is_na(group: str, reason: str) -> None:
+    plan = plan_of(*EQUAL, f"m: 8, n: 8, k: 8, {group}")
+    with opened(plan, NORMAL, FakeCublasLt()) as session:
+        found = verdicts("cublaslt", plan, session)
+    assert told(found) == {"cublaslt": ("n/a", reason)}
+
+
+def test_the_heuristics_are_asked_for_every_epilogue_of_a_shape_and_for_equal_ones_once() -> None:
+    plan, library = plan_of(*FUSED[:6], *FUSED[:6]), FakeCublasLt()
+    with opened(plan, NORMAL, library) as session:
+        cublaslt.fastest(session, plan)
+    assert [asked[4] for asked in library.asked] == [(1,), (2,), (32,), (4,), (6,), (36,)]
 
 
 def used(plan: Plan, library: FakeCublasLt, **gpu: Any) -> list[tuple[int, int, int]]:
@@ -336,6 +432,33 @@ def test_whatever_cublaslt_made_is_given_back() -> None:
     assert all(made.get("gone") for made in library.objects.values())
 
 
+# C in place
+
+
+@pytest.mark.parametrize("form", ["graph", "calls"])
+def test_one_run_in_place_is_compared_and_many_warm_ones_are_timed(form: str) -> None:
+    plan, library = plan_of(*INPLACE), FakeCublas()
+    library.capture_status = 0 if form == "graph" else NOT_SUPPORTED
+    with opened(plan, NORMAL, library) as session:
+        entry = verdicts("cublas-loop", plan, session, cold=False)["cublas-loop"]
+        assert (entry.rival.verdict, entry.rival.form) == ("ok", form)
+        assert entry.timed is not None
+        done: list[int] = []
+        library.multiply = lambda *told: done.append(1)  # type: ignore[method-assign]
+        entry.timed.time(1, cold=False)
+    assert len(done) == WARM_RUNS * len(plan.problem.groups)
+
+
+def test_what_adds_to_what_an_earlier_run_left_in_place_is_wrong(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plan = plan_of(*INPLACE)
+    with opened(plan, NORMAL, FakeCublas()) as session:
+        monkeypatch.setattr(session, "poison", lambda: None)
+        rival = verdicts("cublas-loop", plan, session)["cublas-loop"].rival
+    assert rival.verdict == "wrong"
+
+
 # Graphs and calls
 
 
@@ -391,6 +514,7 @@ def test_what_is_right_as_a_graph_only_is_timed_as_one(monkeypatch: pytest.Monke
 
         class Lazy:
             graph, poison, deliver = right.graph, right.poison, right.deliver
+            manner = ""
 
             def queue(self) -> None: ...
 
@@ -425,7 +549,7 @@ def test_what_was_compared_is_what_is_timed(monkeypatch: pytest.MonkeyPatch) -> 
             done.append("queued")
             session.run()
 
-        monkeypatch.setattr(baselines, "_ways", lambda *_: [baselines._Way("graph", queue)])
+        monkeypatch.setattr(baselines, "_ways", lambda *_: [baselines._Way("graph", queue, queue)])
         entry = verdicts("cublas", plan, session)["cublas"]
         assert entry.rival.verdict == "ok" and entry.timed is not None
         done.clear()
@@ -438,6 +562,8 @@ def test_what_was_compared_is_what_is_timed(monkeypatch: pytest.MonkeyPatch) -> 
 
 class Own:
     """A baseline that has gemmctl itself compute, and then spoils what it is told to."""
+
+    manner = ""
 
     def __init__(self, session: Any, plan: Plan, spoil: Callable[[Any], None]) -> None:
         self._session, self._spoil = session, spoil
@@ -522,8 +648,8 @@ def test_without_torch_there_are_no_torch_baselines(monkeypatch: pytest.MonkeyPa
 
 TILES = ("m: 256, n: 40, k: 64, ldd: 48", "m: 0, n: 40, k: 64", "m: 128, n: 40, k: 64")
 EXACTLY = {  # what a baseline can run
-    "torch": [EQUAL, RAGGED, MIXED, SCALED, TILES],
-    "torch-bmm": [EQUAL, MIXED[:1], MIXED[1:2], SCALED],
+    "torch": [EQUAL, RAGGED, MIXED, ADDING, TILES],
+    "torch-bmm": [EQUAL, MIXED[:1], MIXED[1:2], SCALED, INPLACE],
     "torch-grouped": [EQUAL, RAGGED, (MIXED[0], "m: 7, n: 40, k: 64"), TILES],
     "deepgemm": [EQUAL, RAGGED, (MIXED[0], "m: 7, n: 40, k: 64"), TILES],
 }
@@ -543,6 +669,83 @@ def test_torch_and_deepgemm_are_asked_for_what_gemmctl_computes(
         found = verdicts(name, plan, session, spec, cold=form != "warm")
     assert told(found) == {name: ("ok", "")}
     assert found[name].rival.form == ("calls" if form == "calls" else "graph")
+    assert found[name].rival.manner == ""
+
+
+ACTIVATIONS = ("none", "relu", "gelu", "gelu_tanh", "silu")
+FOLLOWING = [  # of a product
+    f"{added}, activation: {activation}, gate: {gate}"
+    for added in ("beta: 0", "beta: -2, ldc: 41, alpha: 0.5", "alpha: 0.5", "bias: n", "bias: m",
+                  "bias: n, bias_type: f32", "bias: n, d: f32, a: f16, alpha: 2",
+                  "bias: m, beta: 1, d: f32, a: f16")
+    for activation in ACTIVATIONS
+    for gate in ("none", "halves", "pairs")
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("spec", [INT, NORMAL], ids=["int", "normal"])
+@pytest.mark.parametrize("following", FOLLOWING)
+def test_torch_is_asked_for_whatever_follows_a_product(
+    fake: FakeTorch, following: str, spec: DataSpec
+) -> None:
+    plan = plan_of(f"m: 24, n: 40, k: 64, ldd: 41, {following}, count: 2")
+    for form, graph_s in (("graph", 0.0), ("calls", 999.0)):
+        with with_torch(fake, plan, spec) as session:
+            session.device.graph_s = graph_s
+            found = verdicts("torch,torch-bmm", plan, session, spec)
+        assert told(found) == dict.fromkeys(found, ("ok", ""))
+        assert {entry.rival.form for entry in found.values()} == {form}
+
+
+@pytest.mark.parametrize("gate", ["none", "halves", "pairs"])
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_grouped_mm_is_followed_by_activation_and_gate(
+    fake: FakeTorch, activation: str, gate: str
+) -> None:
+    follow = f"activation: {activation}, gate: {gate}"
+    plan = plan_of(*(f"{group}, {follow}" for group in RAGGED))
+    with with_torch(fake, plan) as session:
+        found = verdicts("torch-grouped", plan, session)
+    assert told(found) == {"torch-grouped": ("ok", "")}
+
+
+@pytest.mark.parametrize(
+    ("group", "manner"),
+    [
+        ("bias: n", ""),
+        ("bias: m", ""),
+        ("bias: n, bias_type: f32", "unfused"),
+        ("bias: n, d: f32", "unfused"),
+        ("bias: n, beta: 1", "unfused"),
+        ("activation: relu", "unfused"),
+        ("gate: halves", "unfused"),
+        ("beta: 1", ""),
+    ],
+)
+def test_what_takes_torch_more_kernels_than_the_product_is_called_unfused(
+    fake: FakeTorch, group: str, manner: str
+) -> None:
+    plan = plan_of(*EQUAL, f"m: 24, n: 40, k: 64, {group}")
+    with with_torch(fake, plan) as session:
+        assert verdicts("torch", plan, session)["torch"].rival.manner == manner
+
+
+def test_a_chain_in_place_adds_to_c_as_it_was(fake: FakeTorch) -> None:
+    plan = plan_of("m: 24, n: 40, k: 64, beta: 1, inplace: true, bias: n, activation: gelu")
+    for cold in (True, False):
+        with with_torch(fake, plan) as session:
+            found = verdicts("torch", plan, session, cold=cold)
+        assert told(found) == {"torch": ("ok", "")}
+
+
+def test_a_chain_that_leaves_out_a_step_is_wrong(
+    fake: FakeTorch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fake.nn.functional, "silu", lambda x: x)
+    plan = plan_of(*GATED)
+    with with_torch(fake, plan) as session:
+        found = verdicts("torch,torch-bmm,torch-grouped", plan, session)
+    assert {entry.rival.verdict for entry in found.values()} == {"wrong"}
 
 
 @pytest.mark.parametrize("cold", [True, False], ids=["cold", "warm"])
@@ -558,9 +761,14 @@ def test_what_torch_cannot_capture_is_timed_as_calls_with_the_reason(
     assert rival.reason.endswith("says: operation not permitted when stream is capturing")
 
 
-@pytest.mark.parametrize("name", EXACTLY)
-def test_what_an_earlier_run_left_does_not_count_for_a_graph(fake: FakeTorch, name: str) -> None:
-    plan = plan_of(*EQUAL)
+@pytest.mark.parametrize(
+    ("name", "groups"),
+    [*((name, EQUAL) for name in EXACTLY), *((name, GATED) for name in EXACTLY if name in TORCH)],
+)
+def test_what_an_earlier_run_left_does_not_count_for_a_graph(
+    fake: FakeTorch, name: str, groups: tuple[str, ...]
+) -> None:
+    plan = plan_of(*groups)
     with with_torch(fake, plan) as session:
         session.device.forgets_graphs = True
         rival = verdicts(name, plan, session)[name].rival
@@ -568,11 +776,14 @@ def test_what_an_earlier_run_left_does_not_count_for_a_graph(fake: FakeTorch, na
     assert rival.reason.startswith("as a graph, ")
 
 
-@pytest.mark.parametrize("name", EXACTLY)
+@pytest.mark.parametrize(
+    ("name", "groups"),
+    [*((name, EQUAL) for name in EXACTLY), *((name, GATED) for name in EXACTLY if name in TORCH)],
+)
 def test_what_an_earlier_run_left_does_not_count_for_calls(
-    fake: FakeTorch, monkeypatch: pytest.MonkeyPatch, name: str
+    fake: FakeTorch, monkeypatch: pytest.MonkeyPatch, name: str, groups: tuple[str, ...]
 ) -> None:
-    plan = plan_of(*EQUAL)
+    plan = plan_of(*groups)
     with with_torch(fake, plan) as session:
         made = baselines.BASELINES[name](session, plan)  # which has run
         monkeypatch.setitem(baselines.BASELINES, name, lambda session, plan: made)
@@ -704,6 +915,11 @@ def test_a_deepgemm_that_does_not_load_is_na_and_what_it_prints_is_no_result(
         (torch.grouped, ("m: 8, n: 8, k: 8, alpha: 2",), "no alpha and beta"),
         (torch.grouped, ("m: 8, n: 8, k: 8, beta: 1",), "no alpha and beta"),
         (torch.grouped, ("m: 8, n: 8, k: 8, a: f16, d: f32",), "writes the type of its operands"),
+        (torch.grouped, BIASED, "grouped_mm knows no bias$"),
+        (torch.grouped, (*GATED, *EQUAL), "groups differ in activation and gate$"),
+        (torch.batched, (*GATED, *EQUAL), "groups differ in ldd, activation and gate$"),
+        (torch.batched, (*BIASED, f"{BIASED[0]}, bias_type: f32"), "in the type of the bias$"),
+        (deepgemm.grouped, GATED, "DeepGEMM knows no activation and gate$"),
         (deepgemm.grouped, MIXED[:2], "groups differ in N and K$"),
         (deepgemm.grouped, ("m: 8, n: 8, k: 8, alpha: 2",), "no alpha and beta"),
         (deepgemm.grouped, ("m: 8, n: 8, k: 8, beta: 1",), "no alpha and beta"),
@@ -726,6 +942,7 @@ class TorchOnCpu:
         found = pytest.importorskip("torch")
         operands = torch.Operands(found, found.from_numpy(session._arena), plan)
         self._work = make(operands)
+        self.manner = self._work.manner
 
     def queue(self) -> None:
         for call in self._work.run:
@@ -751,6 +968,7 @@ class TorchOnCpu:
         (torch.loop, RAGGED),
         (torch.loop, MIXED[:3]),
         (torch.loop, SCALED),
+        (torch.loop, INPLACE),
         (torch.batched, EQUAL),
         (torch.batched, MIXED[:1]),
         (torch.batched, MIXED[1:2]),
@@ -770,6 +988,22 @@ def test_torch_itself_understands_what_it_is_asked_for(
     with opened(plan, spec) as session:
         entry = verdicts("torch", plan, session, spec)["torch"]
     assert (entry.rival.verdict, entry.rival.form) == ("ok", "calls")
+
+
+@pytest.mark.parametrize("make", [torch.loop, torch.batched])
+def test_torch_itself_understands_whatever_follows_a_product(
+    monkeypatch: pytest.MonkeyPatch, make: Any
+) -> None:
+    monkeypatch.setitem(
+        baselines.BASELINES, "torch", lambda session, plan: TorchOnCpu(session, plan, make)
+    )
+    for following in FOLLOWING:
+        if "a: f16" in following:
+            continue  # f32 from f16 is for GPUs
+        plan = plan_of(f"m: 24, n: 40, k: 64, ldd: 41, {following}, count: 2")
+        with opened(plan, NORMAL) as session:
+            found = verdicts("torch", plan, session)
+        assert found["torch"].rival.verdict == "ok", (following, found["torch"].rival.reason)
 
 
 def test_a_batch_whose_groups_are_not_evenly_spaced_is_no_bmm() -> None:

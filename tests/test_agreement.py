@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from gemmctl.device.cpu import CpuDevice, CpuSession
@@ -47,7 +49,9 @@ def d_of(plan: Plan, session: CpuSession, index: int) -> dtypes.Bits:
     group = plan.problem.groups[index]
     memory = session.read(0, plan.layout.size)
     dtype = dtypes.BY_NAME[group.d]
-    return data.matrix(memory, int(plan.layout.d[index]), group.m, group.n, group.ldd, dtype)
+    return data.matrix(
+        memory, int(plan.layout.d[index]), group.m, group.d_columns, group.ldd, dtype
+    )
 
 
 def rounded_once(plan: Plan, spec: DataSpec, index: int) -> dtypes.Bits:
@@ -65,6 +69,15 @@ def rounded_once(plan: Plan, spec: DataSpec, index: int) -> dtypes.Bits:
     return dtypes.BY_NAME[group.d].from_float(group.alpha * (a @ b.T) + group.beta * c)
 
 
+def write(session: CpuSession, spec: DataSpec, sign: int) -> None:
+    """The smallest (-1) or the largest (1) right result everywhere."""
+    for product in products_of(session._plan, spec, "cuda"):
+        group = product.group
+        told = product.expected(np.arange(group.m), range(group.d_columns))
+        right = product.d.from_float(told.right + sign * told.allowed)
+        d_of(session._plan, session, product.index)[:] = right
+
+
 def test_a_result_agrees_with_itself() -> None:
     with witnessed(NORMAL, *GROUPS) as (_, session, witness):
         assert witness.disagreement(session) is None
@@ -75,18 +88,10 @@ def test_a_result_agrees_with_itself() -> None:
 def test_any_two_results_that_reference_calls_right_agree(
     monkeypatch: pytest.MonkeyPatch, d: str, spec: DataSpec
 ) -> None:
-    def write(session: CpuSession, sign: int) -> None:
-        """The smallest (-1) or the largest (1) right result everywhere."""
-        for product in products_of(session._plan, spec, "cuda"):
-            group = product.group
-            told = product.expected(np.arange(group.m), range(group.n))
-            right = product.d.from_float(told.right + sign * told.allowed)
-            d_of(session._plan, session, product.index)[:] = right
-
-    monkeypatch.setattr(CpuSession, "run", lambda session: write(session, -1))
+    monkeypatch.setattr(CpuSession, "run", lambda session: write(session, spec, -1))
     with witnessed(spec, *GROUPS, d=d) as (plan, session, witness):
         before = session.read(plan.layout.d_begin, plan.layout.d_end).copy()
-        write(session, 1)
+        write(session, spec, 1)
         differ = (before != session.read(plan.layout.d_begin, plan.layout.d_end)).any()
         assert differ == (spec.kind == "normal")
         assert witness.disagreement(session) is None
@@ -167,3 +172,118 @@ def test_the_first_difference_is_told_with_its_place_and_what_is_allowed() -> No
         r"\S+, and gemmctl has \S+, which allows \S+ to \S+",
         told,
     )
+
+
+FOLLOWED = (
+    "m: 33, n: 96, k: 1024, bias: n",
+    "m: 33, n: 96, k: 256, bias: m, bias_type: f32, beta: 1, activation: relu",
+    "m: 17, n: 96, k: 256, alpha: 0.1, activation: gelu, ldd: 100",
+    "m: 33, n: 96, k: 256, bias: n, gate: halves, activation: silu",
+    "m: 33, n: 96, k: 256, alpha: 0.1, bias: m, gate: pairs, activation: gelu_tanh",
+    "m: 33, n: 96, k: 256, gate: pairs",
+)
+
+
+@pytest.mark.parametrize("d", dtypes.BY_NAME)
+def test_any_two_results_behind_a_bias_activation_or_gate_agree(
+    monkeypatch: pytest.MonkeyPatch, d: str
+) -> None:
+    monkeypatch.setattr(CpuSession, "run", lambda session: write(session, NORMAL, -1))
+    with witnessed(NORMAL, *FOLLOWED, d=d) as (_, session, witness):
+        write(session, NORMAL, 1)
+        for manner in ("", "fused", "unfused"):
+            assert witness.disagreement(session, manner) is None
+
+
+def x_of(plan: Plan, index: int, *, bias: bool = True) -> npt.NDArray[np.float64]:
+    """alpha A B + beta C and the bias of one group, as float64 has it."""
+    product = products_of(plan, NORMAL, "cuda")[index]
+    rows, cols = np.arange(product.group.m), range(product.group.n)
+    total, _ = product.sums(rows, cols)
+    c, added = product.addends(rows, cols)
+    return product.group.alpha * total + c + (added if bias else 0)
+
+
+def silu(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    return x / (1 + np.exp(-x))
+
+
+def in_bf16(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    return dtypes.BF16.to_f32(dtypes.BF16.from_float(x)).astype(np.float64)
+
+
+def test_what_is_rounded_between_kernels_agrees_as_unfused_only() -> None:
+    with witnessed(NORMAL, FOLLOWED[3]) as (plan, session, witness):
+        x = in_bf16(in_bf16(x_of(plan, 0, bias=False)) + x_of(plan, 0) - x_of(plan, 0, bias=False))
+        chain = in_bf16(silu(x[:, :48])) * x[:, 48:]
+        d_of(plan, session, 0)[:] = dtypes.BF16.from_float(chain)
+        assert witness.disagreement(session, "unfused") is None
+        assert witness.disagreement(session, "fused") is not None
+
+
+def test_a_bias_that_is_added_to_what_was_rounded_agrees_as_unfused_only() -> None:
+    group = "m: 33, n: 96, k: 1024, alpha: 0.05, bias: m"  # which often all but cancel each other
+    with witnessed(NORMAL, group) as (plan, session, witness):
+        without = x_of(plan, 0, bias=False)
+        chain = in_bf16(without) + x_of(plan, 0) - without
+        d_of(plan, session, 0)[:] = dtypes.BF16.from_float(chain)
+        assert witness.disagreement(session, "unfused") is None
+        assert witness.disagreement(session, "fused") is not None
+
+
+def test_a_gelu_made_of_an_approximate_tanh_agrees_as_fused_only() -> None:
+    group = "m: 33, n: 96, k: 64, alpha: 0.3, activation: gelu_tanh"
+    with witnessed(NORMAL, group, d="f32") as (plan, session, witness):
+        x = x_of(plan, 0)
+        for error in (2.0**-16, 2.0**-14):
+            tanh = np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)) * (1 - error)
+            d_of(plan, session, 0)[:] = dtypes.F32.from_float(x * (1 + tanh) / 2)
+            assert (witness.disagreement(session, "fused") is None) == (error == 2.0**-16)
+            assert witness.disagreement(session, "unfused") is not None
+
+
+@pytest.mark.parametrize("manner", ["", "fused", "unfused"])
+def test_a_gate_whose_halves_are_exchanged_is_found(manner: Any) -> None:
+    with witnessed(NORMAL, FOLLOWED[3]) as (plan, session, witness):
+        x = x_of(plan, 0)
+        d_of(plan, session, 0)[:] = dtypes.BF16.from_float(silu(x[:, 48:]) * x[:, :48])
+        found = witness.disagreement(session, manner)
+    assert found is not None
+    assert found.count > 33 * 48 / 2
+
+
+@pytest.mark.parametrize("manner", ["", "fused", "unfused"])
+def test_one_wrong_element_behind_a_gate_is_found(manner: Any) -> None:
+    with witnessed(NORMAL, *FOLLOWED) as (plan, session, witness):
+        d_of(plan, session, 3)[32, 47] ^= 0x8000  # the sign
+        found = witness.disagreement(session, manner)
+    assert found is not None
+    assert (found.group, found.row, found.col, found.count) == (3, 32, 47, 1)
+
+
+def test_64_wrong_rows_of_a_large_group_behind_a_gate_are_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("gemmctl.judging.product.LARGE", 0)
+    group = "m: 256, n: 96, k: 256, gate: halves, activation: silu"
+    with witnessed(NORMAL, group) as (plan, session, witness):
+        d = d_of(plan, session, 0)
+        ours = d.copy()
+        for first in range(0, 256, 64):
+            d[first : first + 64] ^= 0x8000
+            found = witness.disagreement(session)
+            d[:] = ours
+            assert found is not None and first <= found.row < first + 64
+
+
+@pytest.mark.parametrize("bits", [0x7F80, 0xFF80, 0x7FC0], ids=["inf", "-inf", "nan"])
+def test_whatever_is_no_number_is_found_in_a_large_group_behind_a_gate(
+    monkeypatch: pytest.MonkeyPatch, bits: int
+) -> None:
+    monkeypatch.setattr("gemmctl.judging.product.LARGE", 0)
+    group = "m: 256, n: 96, k: 256, gate: halves, activation: silu"
+    with witnessed(NORMAL, group) as (plan, session, witness):
+        d_of(plan, session, 0)[200, 3] = bits
+        found = witness.disagreement(session)
+    assert found is not None
+    assert (found.row, found.col, found.count) == (200, 3, 1)

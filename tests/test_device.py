@@ -252,6 +252,17 @@ class Driver:
         assert config.gridDimX % cluster == 0
         return (self.sms * per_sm // cluster,)
 
+    def _cuMemcpy2DAsync(self, copy: Any, stream: int) -> tuple[()]:
+        assert copy.srcMemoryType == copy.dstMemoryType == real.CUmemorytype.CU_MEMORYTYPE_DEVICE
+        for i in range(copy.Height):
+            places = (
+                int(copy.dstDevice) + i * copy.dstPitch,
+                int(copy.srcDevice) + i * copy.srcPitch,
+            )
+            ctypes.memmove(*places, copy.WidthInBytes)
+        self.queued.append(("copy", stream))
+        return ()
+
     def _cuEventRecord(self, event: int, stream: int) -> tuple[()]:
         self.recorded.append(int(event))
         self.queued.append(("record", int(stream)))
@@ -949,6 +960,14 @@ def test_poison_covers_the_region_of_d_and_nothing_else(session: CudaSession) ->
         np.flatnonzero(poisoned[[0, layout.d_begin - 1, layout.d_begin, layout.d_end - 1]]), [2, 3]
     )
     assert poisoned.sum() == layout.d_end - layout.d_begin
+
+
+def test_rows_are_copied_without_what_lies_between_them(driver: Driver) -> None:
+    source, to = (np.full(64, fill, np.uint8) for fill in (7, 0))
+    CudaDevice().copy_rows((to.ctypes.data + 3, 20), (source.ctypes.data, 16), 10, 3, 42)
+    rows = [np.arange(10) + 3 + 20 * i for i in range(3)]
+    assert np.array_equal(np.flatnonzero(to == 7), np.concatenate(rows))
+    assert driver.queued == [("copy", 42)]
 
 
 # Timing

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
+import csv
 import importlib.util
-import json
+import io
 import math
 import subprocess
 import sys
@@ -14,12 +15,13 @@ from typing import Any
 import pytest
 
 from gemmctl.kernels import cubins
+from gemmctl.lists import reading
 from gemmctl.measuring import tune_cache
 from gemmctl.measuring.tune import candidates
 from gemmctl.planning import cost
 from gemmctl.planning.cost import Constants
 from gemmctl.planning.plan import Plan
-from support import ROOT, environment, make_plans
+from support import ROOT, Command, environment, make_plans
 
 SCRIPT = ROOT / "tools" / "fit_cost.py"
 LIST = """\
@@ -48,28 +50,26 @@ def seconds(made: Plan, constants: Constants) -> float:
     return cycles / cost.CLOCK_HZ
 
 
-def measured(time_s: Callable[[Plan], float]) -> dict[str, Any]:
+def measured(time_s: Callable[[Plan], float]) -> list[dict[str, str]]:
     """What tune would print of a GPU that takes so long."""
-    records = [
+    rows = [
         {
             "name": made.problem.name,
             "problem_sha256": tune_cache.fingerprint(made.problem),
-            "choices": [asdict(choice) for choice in candidate.choices],
-            "median_s": time_s(candidate),
+            "choice": "+".join(map(str, candidate.choices)),
+            "median_s": str(time_s(candidate)),
+            "command": "tune",
+            "cubin_sha256": cubins.manifest().sha256,
+            "device.sm_count": "132",
         }
         for made in make_plans(LIST)
         for candidate in candidates(made, cubins.manifest().kernels, 0)
     ]
-    return {
-        "command": "tune",
-        "cubin_sha256": cubins.manifest().sha256,
-        "device": {"sm_count": 132},
-        "candidates": sorted(records, key=lambda one: (one["name"], one["median_s"])),
-    }
+    return sorted(rows, key=lambda row: (row["name"], float(row["median_s"])))
 
 
-def read(fit_cost: ModuleType, result: dict[str, Any]) -> list[Any]:
-    return list(fit_cost.read(result, [made.problem for made in make_plans(LIST)]))
+def read(fit_cost: ModuleType, rows: list[dict[str, str]]) -> list[Any]:
+    return list(fit_cost.read(rows, [made.problem for made in make_plans(LIST)]))
 
 
 def test_the_fit_finds_a_model_that_explains_the_measurements(fit_cost: ModuleType) -> None:
@@ -111,9 +111,9 @@ def test_candidates_come_in_the_order_of_the_plan_not_of_their_times(fit_cost: M
 def test_problems_that_changed_since_are_left_out(
     fit_cost: ModuleType, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    result = measured(lambda made: 1.0)
+    rows = measured(lambda made: 1.0)
     changed = make_plans(LIST.replace("k: 16384", "k: 8192"))
-    (square,) = fit_cost.read(result, [made.problem for made in changed])
+    (square,) = fit_cost.read(rows, [made.problem for made in changed])
     assert square.name == "square"
     assert "skipped long: not in the lists as it was measured" in capsys.readouterr().err
 
@@ -121,15 +121,54 @@ def test_problems_that_changed_since_are_left_out(
 def test_measurements_of_other_cubins_are_told(
     fit_cost: ModuleType, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert read(fit_cost, {**measured(lambda made: 1.0), "cubin_sha256": "0"})
+    *rows, last = measured(lambda made: 1.0)
+    assert read(fit_cost, [*rows, {**last, "cubin_sha256": "0"}])
     assert "measured with other cubins" in capsys.readouterr().err
 
 
-def command(tmp_path: Path, result: object) -> subprocess.CompletedProcess[str]:
+def test_every_gpu_is_planned_for_as_large_as_it_is(fit_cost: ModuleType) -> None:
+    rows = [{**row, "device.sm_count": "114"} for row in measured(lambda made: 1.0)]
+    machines = {
+        launch.machine.sm_count
+        for problem in read(fit_cost, rows)
+        for made in problem.plans
+        for launch in made.launches
+    }
+    assert machines == {114}
+
+
+def test_what_tune_prints_as_csv_is_read_whole(
+    fit_cost: ModuleType, gemmctl: Command, tmp_path: Path
+) -> None:
+    two_types = "{m: 64, n: 256, k: 8192}, {m: 96, n: 128, k: 128, d: f32}, {m: 8, n: 8, k: 8}"
+    text = f"{{gemmctl: 1, problems: [{{name: mixed, groups: [{two_types}]}}]}}"
+    (tmp_path / "mixed.yaml").write_text(text)
+    printed = gemmctl("tune", tmp_path / "mixed.yaml", "-f", "csv").stdout
+    (tmp_path / "tune.csv").write_text(printed)
+    (mixed,) = fit_cost.read(
+        fit_cost.load(str(tmp_path / "tune.csv")), [made.problem for made in make_plans(text)]
+    )
+    assert len(mixed.plans) == len(printed.splitlines()) - 1
+    assert {len(made.choices) for made in mixed.plans} == {2}
+    said = {"+".join(map(str, made.choices)) for made in mixed.plans}
+    assert said == {row["choice"] for row in csv.DictReader(io.StringIO(printed))}
+    assert any(" k/" in words for words in said)
+
+
+def test_the_measurements_that_are_kept_are_of_lists_that_ship(fit_cost: ModuleType) -> None:
+    problems = reading.load(sorted(map(str, (ROOT / "problems").glob("*.yaml"))), sys.stdin)
+    rows = fit_cost.load(str(ROOT / "docs" / "tune-h200.csv"))
+    assert len(list(fit_cost.read(rows, problems))) > 10
+
+
+def command(tmp_path: Path, rows: list[dict[str, str]]) -> subprocess.CompletedProcess[str]:
     (tmp_path / "list.yaml").write_text(LIST)
-    (tmp_path / "tune.json").write_text(json.dumps(result))
+    with (tmp_path / "tune.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
     return subprocess.run(
-        [sys.executable, SCRIPT, "tune.json", "list.yaml"],
+        [sys.executable, SCRIPT, "tune.csv", "list.yaml"],
         cwd=tmp_path,
         env=environment(),
         capture_output=True,
@@ -148,10 +187,11 @@ def test_it_prints_every_constant_and_the_regrets_and_writes_nothing(tmp_path: P
         ("long", "0.0", "0.0"),
         ("square", "0.0", "0.0"),
     ]
-    assert {path.name for path in tmp_path.iterdir()} == {"list.yaml", "tune.json"}
+    assert {path.name for path in tmp_path.iterdir()} == {"list.yaml", "tune.csv"}
 
 
 def test_what_tune_did_not_print_is_refused(tmp_path: Path) -> None:
-    done = command(tmp_path, {"command": "run"})
+    rows = [{**row, "command": "run"} for row in measured(lambda made: 1.0)]
+    done = command(tmp_path, rows)
     assert done.returncode != 0
-    assert done.stderr == "tune.json is not what gemmctl tune -f json printed\n"
+    assert done.stderr == "tune.csv is not what gemmctl tune -f csv printed\n"

@@ -680,4 +680,4 @@ def test_an_unfused_chain_may_round_in_between(keys: str) -> None:
             y = y * factor
         bits_of(plan, session, "d")[:] = dtypes.BF16.from_float(y)
         assert witness.disagreement(session) is not None
-        assert witness.disagreement(session, unfused=True) is None
+        assert witness.disagreement(session, "unfused") is None

@@ -165,7 +165,14 @@ def rival(name: str, median_s: float, **fields: Any) -> Rival:
 RIVALS = (
     (
         rival("cublas", 100e-6, form="calls", reason="it cannot be captured", host_bound=0.5),
-        rival("cublas-loop", 62.5e-6, form="graph", reason="as calls, row 2", host_bound=0.09),
+        rival(
+            "cublas-loop",
+            62.5e-6,
+            form="graph",
+            reason="as calls, row 2",
+            host_bound=0.09,
+            manner="copied",
+        ),
         MISSING,
     ),
     (Rival("cublas", "wrong", "row 1"), Rival("cublas-loop", "n/a", "no"), MISSING),
@@ -196,7 +203,7 @@ def test_every_baseline_has_its_time_and_the_ratio_and_the_best_is_judged_last()
         "best", "vs best", "verdict",
     ]  # fmt: skip
     assert (one["cublas us"], one["vs cublas"]) == ("100.0*", "0.500")
-    assert (one["cublas-loop us"], one["vs cublas-loop"]) == ("62.50", "0.800")
+    assert (one["cublas-loop us"], one["vs cublas-loop"]) == ("62.50:copied", "0.800")
     assert (one["best"], one["vs best"], one["verdict"]) == ("cublas-loop", "0.800", "FASTER")
     assert (two["cublas us"], two["vs cublas"]) == ("wrong", "-")
     assert (two["torch us"], two["vs torch"]) == ("n/a", "-")
@@ -221,6 +228,20 @@ def test_the_table_says_what_a_ratio_and_a_verdict_mean() -> None:
     assert against_report.NOTE in beside()[1].notes
     for word in ("below 1 gemmctl is faster", "SAME is within 1%", "UNSURE"):
         assert word in against_report.NOTE
+
+
+@pytest.mark.parametrize("manner", ["copied", "fused", "unfused"])
+def test_a_baseline_that_does_more_than_a_product_says_how_and_that_is_explained(
+    manner: str,
+) -> None:
+    other = rival("torch", 1e-3, manner=manner, host_bound=0.5)
+    found = [replace(results()[0], rivals=(other, rival("cublas", 1e-3)))]
+    shown = run_report.report({}, found, GPU, Settings(), ["torch", "cublas"])
+    (row,) = rows(shown)
+    assert (row["torch us"], row["cublas us"]) == (f"1000*:{manner}", "1000")
+    explained = [note for note in shown.notes if note in against_report.MANNERS.values()]
+    assert explained == [against_report.MANNERS[manner]]
+    assert explained[0].startswith(f"{manner}: ")
 
 
 def test_verdicts_are_counted_over_the_problems() -> None:
@@ -261,6 +282,7 @@ def test_json_has_the_samples_of_every_baseline_or_the_reason_why_not() -> None:
         "verdict": "ok",
         "reason": "as calls, row 2",
         "form": "graph",
+        "manner": "copied",
         "median_s": found[0].rivals[1].median_s,
         "host_bound": 0.09,
         "ratio": one["best_ratio"],
@@ -274,6 +296,7 @@ def test_json_has_the_samples_of_every_baseline_or_the_reason_why_not() -> None:
         "verdict": "wrong",
         "reason": "row 1",
         "form": None,
+        "manner": None,
         "median_s": None,
         "host_bound": 0.0,
         "ratio": None,

@@ -1,7 +1,7 @@
 """Fit the constants of gemmctl/cost.py to what gemmctl tune measured.
 
-    gemmctl tune problems/*.yaml -f json > docs/tune-h200.json
-    python tools/fit_cost.py docs/tune-h200.json problems/*.yaml
+    gemmctl tune problems/*.yaml -f csv > docs/tune-h200.csv
+    python tools/fit_cost.py docs/tune-h200.csv problems/*.yaml
 
 Prints the constants and what the model's choices cost with those of today and with the fitted
 ones; writes nothing. A choice's regret is its measured time over the best one's, less one.
@@ -10,13 +10,11 @@ ones; writes nothing. A choice's regret is its measured time over the best one's
 from __future__ import annotations
 
 import argparse
-import json
+import csv
 import math
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from itertools import groupby
-from typing import Any
 
 import numpy as np
 import tabulate
@@ -35,6 +33,8 @@ from gemmctl.planning.tiling import H200, Choice, Floats, Machine
 SHARED_WEIGHT = 0.1
 SLOWNESS_POWER = 4
 FIRST_STEP, LAST_STEP = 0.5, 0.01  # by which a constant is changed, as a share of it
+
+Row = dict[str, str]  # of what tune prints as csv: a candidate, and how all were measured
 
 
 @dataclass(frozen=True)
@@ -92,42 +92,61 @@ def fit(measured: Sequence[Measured], start: Constants = cost.FITTED) -> Constan
     return best
 
 
-def read(result: Any, problems: Iterable[Problem]) -> Iterator[Measured]:
+def read(rows: Sequence[Row], problems: Iterable[Problem]) -> Iterator[Measured]:
     """The measurements of the problems that are in the lists, unchanged since."""
     by_name = {problem.name: problem for problem in problems}
     kernels = cubins.manifest().kernels
     order = {name: i for i, name in enumerate(dict.fromkeys(k.name for k in kernels))}
-    count = result["device"]["sm_count"]
-    machine = H200 if count is None else Machine(count)
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        found.setdefault(row["name"], []).append(row)
 
     def considered(choices: Sequence[Choice]) -> list[tuple[int, int, int]]:
         return [(order[choice.kernel], -choice.width, choice.splits) for choice in choices]
 
-    if result["cubin_sha256"] != cubins.manifest().sha256:
+    if any(row["cubin_sha256"] != cubins.manifest().sha256 for row in rows):
         print("measured with other cubins than these", file=sys.stderr)
-    for name, records in groupby(result["candidates"], key=lambda record: record["name"]):
-        candidates = [
-            ([Choice(**choice) for choice in record["choices"]], record) for record in records
-        ]
-        changed = candidates[0][1]["problem_sha256"]
+    for name, tried in found.items():
+        changed = tried[0]["problem_sha256"]
         if name not in by_name or tune_cache.fingerprint(by_name[name]) != changed:
             print(f"skipped {name}: not in the lists as it was measured", file=sys.stderr)
             continue
         candidates = [
-            (choices, record)
-            for choices, record in candidates
-            if choices and all(choice.kernel in order for choice in choices)
+            (choices, float(row["median_s"]))
+            for row in tried
+            if (choices := _choices(row["choice"]))
+            and all(choice.kernel in order for choice in choices)
         ]
         if len(candidates) < 2:
             print(f"skipped {name}: nothing to choose from", file=sys.stderr)
             continue
         candidates.sort(key=lambda candidate: considered(candidate[0]))
+        count = tried[0]["device.sm_count"]  # empty of a CPU
+        machine = Machine(int(count)) if count else H200
         plans = [
             plan.make([by_name[name]], kernels, machine, chosen={name: choices})[0]
             for choices, _ in candidates
         ]
-        seconds = np.array([record["median_s"] for _, record in candidates])
-        yield Measured(name, tuple(plans), seconds)
+        yield Measured(name, tuple(plans), np.array([seconds for _, seconds in candidates]))
+
+
+def load(path: str) -> list[Row]:
+    """The rows of what tune printed as csv; ends the program if it is anything else."""
+    with open(path, encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    if not rows or any(row.get("command") != "tune" for row in rows):
+        sys.exit(f"{path} is not what gemmctl tune -f csv printed")
+    return rows
+
+
+def _choices(text: str) -> list[Choice]:
+    """How every launch was cut, as tune says it: ``64x128 w64+128x256 w256 k/8``."""
+    found = []
+    for words in (one.split() for one in text.split("+") if text != "none"):
+        kernel, width, *parts = words
+        splits = int(parts[0].removeprefix("k/")) if parts else 1
+        found.append(Choice(kernel, int(width.removeprefix("w")), splits))
+    return found
 
 
 def describe(measured: Sequence[Measured], before: Constants, after: Constants) -> str:
@@ -162,14 +181,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("result", help="what gemmctl tune -f json printed")
+    parser.add_argument("measured", help="what gemmctl tune -f csv printed")
     parser.add_argument("lists", nargs="+", help="the problem lists it was given")
     arguments = parser.parse_args()
-    with open(arguments.result, encoding="utf-8") as file:
-        result = json.load(file)
-    if not isinstance(result, dict) or result.get("command") != "tune":
-        sys.exit(f"{arguments.result} is not what gemmctl tune -f json printed")
-    measured = list(read(result, reading.load(arguments.lists, sys.stdin)))
+    rows = load(arguments.measured)
+    measured = list(read(rows, reading.load(arguments.lists, sys.stdin)))
     if not measured:
         sys.exit("nothing is left to fit to")
     print(describe(measured, cost.FITTED, fit(measured)))

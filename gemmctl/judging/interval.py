@@ -75,11 +75,8 @@ def judged(product: Product, expected: Expected, got: Singles) -> tuple[Singles,
     """The ends of the interval of each element of D, and whether it is right."""
     right, dtype = expected.right, product.d
     with np.errstate(all="ignore"):
-        if product.exact:
-            low = high = rounded(right, dtype)
-        else:
-            low = rounded(right - expected.allowed, dtype)
-            high = rounded(right + expected.allowed, dtype)
+        low = rounded(right - expected.allowed, dtype)
+        high = rounded(right + expected.allowed, dtype)
         good = (low <= got) & (got <= high)
         if expected.loose is not None:
             free = ~np.isfinite(got) if product.group.linear else ~np.isfinite(got) | (got == 0)

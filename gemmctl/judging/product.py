@@ -28,7 +28,7 @@ import numpy.typing as npt
 
 from gemmctl.device.cpu import K_BLOCK
 from gemmctl.judging import statistic
-from gemmctl.judging.expected import Expected, activated, gated, stored
+from gemmctl.judging.expected import Expected, activated, gated
 from gemmctl.judging.rounding import OVERFLOW, SMALLEST, UNIT, Doubles, Flags, is_single
 from gemmctl.kernels.constants import RECIPE_SPECIAL_ROWS
 from gemmctl.lists.problem import Group, factors
@@ -159,21 +159,16 @@ class Product:
             bias = np.broadcast_to(column.T if group.bias == "n" else column, shape)
         return c, bias
 
-    def expected(self, rows: Indices, cols: range, between: DType | None = None) -> Expected:
-        """What is right for the elements at ``rows`` x ``cols``.
-
-        ``between``: where a chain of calls rounds x to this type before it goes on.
-        """
-        made = [self._linear(rows, taken) for taken in self.factors(cols)]
-        if between is not None and not self.group.linear:
-            made = [stored(x, between) for x in made]
-        y = activated(made[0], self.group.activation)
-        for x in made[1:]:
-            y = gated(y if between is None else stored(y, between), x)
+    def expected(self, rows: Indices, cols: range) -> Expected:
+        """What is right for the elements of D at ``rows`` x ``cols``."""
+        first, *others = (self.linear(rows, taken) for taken in self.factors(cols))
+        y = activated(first, self.group.activation)
+        for x in others:
+            y = gated(y, x)
         return y
 
-    def _linear(self, rows: Indices, cols: range) -> Expected:
-        """What is right for x."""
+    def linear(self, rows: Indices, cols: range) -> Expected:
+        """What is right for the elements of x at ``rows`` x ``cols``."""
         group, alpha = self.group, self.group.alpha
         with np.errstate(all="ignore"):
             sums, magnitude = self.sums(rows, cols)

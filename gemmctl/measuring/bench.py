@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from gemmctl.device.base import Device, Sample, Session, Setup, Telemetry
 from gemmctl.errors import DeviceFailed
+from gemmctl.judging.manner import Manner
 from gemmctl.measuring import ratio
 from gemmctl.measuring.ratio import Ratio
 from gemmctl.operands.data import DataSpec
@@ -61,8 +62,8 @@ class Rival:
 
     n/a: it cannot run the problem; wrong: it gave another result than gemmctl. form says whether a
     sample is a CUDA graph or the library's own calls, None if it was not timed; ``reason`` why it
-    was not timed, or why only that form could be. host_bound is the share of the samples that may
-    hold the host's time.
+    was not timed, or why only that form could be. manner is how it does more than alpha A B.
+    host_bound is the share of the samples that may hold the host's time.
     """
 
     name: str
@@ -71,6 +72,7 @@ class Rival:
     samples: tuple[float, ...] = ()
     form: Form | None = None
     host_bound: float = 0.0
+    manner: Manner = ""
 
     @cached_property
     def median_s(self) -> float | None:

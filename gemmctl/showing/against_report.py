@@ -21,6 +21,14 @@ NOTE = (
 )
 
 
+MANNERS = {
+    "copied": "copied: C is copied to D first, as the library adds to D in place only",
+    "fused": "fused: bias and activation are part of the product's kernel",
+    "unfused": "unfused: activation, gate or bias are kernels of their own, and what is between "
+    "them is rounded to D's type",
+}
+
+
 def record(result: Result) -> Record:
     """The baselines by name; nothing if none was asked for."""
     if not result.rivals:
@@ -33,6 +41,7 @@ def record(result: Result) -> Record:
                 "verdict": rival.verdict,
                 "reason": rival.reason or None,
                 "form": rival.form,
+                "manner": rival.manner or None,
                 "median_s": rival.median_s,
                 "host_bound": rival.host_bound,
                 **_ratio_record(result.ratios[rival.name]),
@@ -59,7 +68,8 @@ def columns(rivals: Sequence[str]) -> Iterator[Column[Result]]:
             rival = result.rivals[i]
             if rival.median_s is None:
                 return rival.verdict
-            return time_cell(rival.median_s, rival.host_bound)
+            manner = f":{rival.manner}" if rival.manner else ""
+            return time_cell(rival.median_s, rival.host_bound) + manner
 
         def ratio(result: Result, name: str = name) -> str:
             found = result.ratios[name]
@@ -81,7 +91,9 @@ def notes(results: Sequence[Result]) -> list[str]:
     counts = Counter(result.best_ratio.verdict for result in results if result.best_ratio)
     told = ", ".join(f"{verdict} on {count}" for verdict, count in sorted(counts.items()))
     tally = f"beside the fastest baseline of each problem, gemmctl is {told}"
-    return [NOTE, tally] if told else [NOTE]
+    manners = {rival.manner for result in results for rival in result.rivals if rival.samples}
+    explained = [text for manner, text in MANNERS.items() if manner in manners]
+    return [NOTE, *explained, *([tally] if told else [])]
 
 
 def exceptions(results: Iterable[Result]) -> list[str]:

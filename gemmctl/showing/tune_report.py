@@ -61,7 +61,8 @@ def _record(placed: Placed) -> Record:
         "name": trial.plan.problem.name,
         "problem_sha256": fingerprint(trial.plan.problem),
         "rank": placed.rank,
-        "choice": trial.choice,
+        # Of every launch, so that csv, which has no lists, tells all that ``choices`` does.
+        "choice": "+".join(map(str, trial.plan.choices)) or "none",
         "choices": [asdict(choice) for choice in trial.plan.choices],
         "tiles": trial.plan.tiles,
         "waves": trial.plan.waves,

@@ -33,6 +33,10 @@ SCALED = ("m: 256, n: 384, k: 512, alpha: 0.5, beta: -2, count: 3",)
 WIDER = ("m: 256, n: 384, k: 512, a: f16, d: f32, count: 4",)
 NARROWER = ("m: 256, n: 384, k: 512, a: bf16, d: f16, count: 4",)
 LONG = ("m: 128, n: 128, k: 32768, count: 2",)
+INPLACE = ("m: 256, n: 384, k: 512, beta: 1, inplace: true, count: 3",)
+INPLACE_F32 = ("m: 256, n: 384, k: 512, d: f32, beta: -2, inplace: true, count: 3",)
+OTHER_C = ("m: 256, n: 384, k: 512, c: f32, beta: 1, count: 3",)
+PLAIN = "m: 256, n: 384, k: 512, count: 3"
 
 CUBLAS_EX = {"cublas-loop", "cublas-streams", "cublaslt"}
 CUBLAS = {"cublas", *CUBLAS_EX}
@@ -65,12 +69,14 @@ def entries(
         (EQUAL, CUBLAS | TORCH | {"deepgemm"}),
         (RAGGED, CUBLAS | {"torch", "torch-grouped", "deepgemm"}),
         (MIXED, CUBLAS | {"torch"}),
-        (SCALED, {"cublaslt", "torch", "torch-bmm"}),
+        (SCALED, CUBLAS | {"torch", "torch-bmm"}),
+        (INPLACE, CUBLAS | {"torch", "torch-bmm"}),
+        (OTHER_C, set()),
         (WIDER, CUBLAS_EX | {"torch", "torch-bmm"}),
         (NARROWER, set()),
         (LONG, CUBLAS | TORCH | {"deepgemm"}),
     ],
-    ids=["equal", "ragged", "mixed", "scaled", "wider", "narrower", "long"],
+    ids=["equal", "ragged", "mixed", "scaled", "inplace", "other_c", "wider", "narrower", "long"],
 )
 def test_every_baseline_that_can_run_a_list_agrees_with_gemmctl(
     device: CudaDevice, groups: tuple[str, ...], able: set[str], kind: str
@@ -81,6 +87,51 @@ def test_every_baseline_that_can_run_a_list_agrees_with_gemmctl(
     told = {name: (e.rival.verdict, e.rival.reason) for name, e in found.items()}
     expected = {name: "ok" if name in able else "n/a" for name in found}
     assert {name: verdict for name, (verdict, _) in told.items()} == expected, told
+
+
+@pytest.mark.parametrize("cold", [True, False])
+def test_float32_in_place_is_right_as_far_as_a_library_adds_it(
+    device: CudaDevice, cold: bool
+) -> None:
+    made, spec = planned(*INPLACE_F32), DataSpec("normal", 11)
+    with device.open(made, spec) as session:
+        found = entries(session, made, spec, cold=cold)
+    told = {name: (e.rival.verdict, e.rival.reason) for name, e in found.items()}
+    print(told)
+    assert "wrong" not in {verdict for verdict, _ in told.values()}, told
+    assert {told[name][0] for name in CUBLAS_EX & told.keys()} == {"ok"}, told
+
+
+# What cublasLt fuses, where it has a kernel for it, and what torch computes of each of them.
+FUSIBLE = ["bias: n", "activation: relu", "activation: gelu_tanh", "bias: n, activation: relu",
+           "bias: n, activation: gelu_tanh", "bias: n, beta: 1, activation: relu"]  # fmt: skip
+OTHERS = ["bias: m", "bias: n, bias_type: f32", "activation: gelu", "activation: silu",
+          "bias: n, activation: gelu", "bias: m, activation: silu",
+          *(f"gate: {gate}, activation: {activation}" for gate in ("halves", "pairs")
+            for activation in ("none", "relu", "gelu", "gelu_tanh", "silu")),
+          "gate: halves, activation: silu, bias: n, beta: 1",
+          "gate: pairs, activation: silu, alpha: 0.5"]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["int", "normal"])
+@pytest.mark.parametrize("types", ["a: bf16", "a: f16", "a: bf16, d: f32"])
+@pytest.mark.parametrize("following", [*FUSIBLE, *OTHERS])
+def test_what_follows_a_product_is_the_same_in_every_library(
+    device: CudaDevice, following: str, types: str, kind: str
+) -> None:
+    made, spec = planned(f"{PLAIN}, {types}, {following}"), DataSpec(kind, 11)  # type: ignore[arg-type]
+    with device.open(made, spec) as session:
+        found = entries(session, made, spec)
+    told = {name: (e.rival.verdict, e.rival.manner, e.rival.reason) for name, e in found.items()}
+    print(told)
+    assert "wrong" not in {verdict for verdict, *_ in told.values()}, told
+    able = {name for name, (verdict, *_) in told.items() if verdict == "ok"}
+    if following not in FUSIBLE:
+        assert "cublaslt" not in able
+    if types != "a: bf16, d: f32":  # on which it is for the library to decide
+        wanted = {"torch", "torch-bmm", *(["cublaslt"] if following in FUSIBLE else [])}
+        assert able >= wanted & told.keys(), told
+    assert told.get("cublaslt", ("n/a", ""))[:2] in (("ok", "fused"), ("n/a", ""))
 
 
 @pytest.mark.parametrize("cold", [True, False])

@@ -205,6 +205,20 @@ class Gpu:
         """Queue a copy of a contiguous array, which has to live until it is done."""
         call(driver.cuMemcpyHtoDAsync, to, array.ctypes.data, array.nbytes, self._stream)
 
+    def copy_rows(
+        self, to: tuple[int, int], source: tuple[int, int], row_bytes: int, rows: int, stream: int
+    ) -> None:
+        """Queue a copy of rows of bytes within device memory.
+
+        ``to`` and ``source``: where the first row lies, and bytes from one to the next.
+        """
+        copy = driver.CUDA_MEMCPY2D()
+        copy.srcMemoryType = copy.dstMemoryType = driver.CUmemorytype.CU_MEMORYTYPE_DEVICE
+        copy.dstDevice, copy.dstPitch = to
+        copy.srcDevice, copy.srcPitch = source
+        copy.WidthInBytes, copy.Height = row_bytes, rows
+        call(driver.cuMemcpy2DAsync, copy, stream)
+
     def fill_bytes(self, at: int, nbytes: int, byte: int) -> None:
         """Queue setting bytes to one value."""
         if nbytes:

@@ -65,8 +65,9 @@ def enter(
 ) -> list[Entry]:
     """Make each baseline ready to be timed, if it can run the plan and its result agrees with ours.
 
-    What was compared is what will be timed: the same graph, or the same calls. The session is one
-    on a GPU and was opened with ``spec``. Raises DeviceFailed or DeviceHung.
+    What was compared is what will be timed: the same graph, or the same calls; one run of them
+    where C is in place. The session is one on a GPU and was opened with ``spec``. Raises
+    DeviceFailed or DeviceHung.
     """
     if not names:
         return []
@@ -76,10 +77,15 @@ def enter(
 
 @dataclass(frozen=True)
 class _Way:
-    """One way to queue a sample."""
+    """One way to queue a sample, and what of it is compared.
+
+    They are the same but where C is in place: a run adds to the D of that before it, so that of
+    several only one is compared.
+    """
 
     form: Form
     queue: Queue
+    compared: Queue
     reason: str = ""  # why it cannot be a graph
 
 
@@ -89,29 +95,37 @@ def _entry(name: str, session: CudaSession, plan: Plan, witness: Witness, cold: 
     except Inapplicable as reason:
         return Entry(Rival(name, "n/a", str(reason)))
     wrong = ""
-    for way in _ways(session, baseline, cold):
-        way.queue()  # so that what it writes is there, to be spoilt
+    accumulates = bool(plan.problem.columns.accumulates.any())
+    for way in _ways(session, baseline, cold, accumulates):
+        way.compared()  # so that what it writes is there, to be spoilt
         session.poison()
         baseline.poison()
-        way.queue()
+        way.compared()
         baseline.deliver()
-        if (disagreement := witness.disagreement(session)) is None:
-            rival = Rival(name, "ok", wrong or way.reason, form=way.form)
+        if (disagreement := witness.disagreement(session, baseline.manner)) is None:
+            manner = baseline.manner
+            rival = Rival(name, "ok", wrong or way.reason, form=way.form, manner=manner)
             return Entry(rival, _Timed(session, way.queue))
         wrong = f"as {'a graph' if way.form == 'graph' else 'calls'}, {disagreement}"
     return Entry(Rival(name, "wrong", wrong))
 
 
-def _ways(session: CudaSession, baseline: Baseline, cold: bool) -> list[_Way]:
+def _ways(session: CudaSession, baseline: Baseline, cold: bool, accumulates: bool) -> list[_Way]:
     """The ways to queue a sample, the one to be timed first; each will do if that is wrong.
 
     Cold it is the faster one: a graph keeps the host out of the time, but takes longer to begin
     than a single launch does. Warm it is the graph, as with us.
     """
     runs = 1 if cold else WARM_RUNS
-    calls = _Way("calls", partial(repeat, baseline.queue, runs))
+    single = 1 if accumulates else runs
+
+    def way(form: Form, queued: Callable[[int], Queue]) -> _Way:
+        queue = queued(runs)
+        return _Way(form, queue, queue if single == runs else queued(single))
+
+    calls = way("calls", lambda runs: partial(repeat, baseline.queue, runs))
     try:
-        graph = _Way("graph", baseline.graph(runs))
+        graph = way("graph", baseline.graph)
     except NoGraph as error:
         return [replace(calls, reason=str(error))]
     if not cold:

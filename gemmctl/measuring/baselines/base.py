@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
 
 from gemmctl.device.base import repeat
 from gemmctl.errors import DeviceFailed
+from gemmctl.judging.manner import Manner
 from gemmctl.planning.plan import Plan
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ Queue = Callable[[], None]
 
 # What fields of a group are called where a user reads of them.
 CALLED = {"m": "M", "n": "N", "k": "K", "a": "the type of A", "c": "the type of C",
-          "d": "the type of D"}  # fmt: skip
+          "d": "the type of D", "bias_type": "the type of the bias"}  # fmt: skip
 TRIAL = 3  # samples of each in a trial, forth and back
 
 
@@ -35,8 +36,13 @@ class NoGraph(Exception):
 class Baseline(Protocol):
     """A library made ready to compute a session's products from its operands.
 
-    Making one runs it once, so that it has picked its kernels; raises Inapplicable.
+    Making one runs it once, so that it has picked its kernels; raises Inapplicable. ``manner`` says
+    how it does what is more than alpha A B.
     """
+
+    @property
+    def manner(self) -> Manner:
+        """As in manner.py."""
 
     def queue(self) -> None:
         """Queue one run on the session's stream, by the library's own calls."""
@@ -57,6 +63,7 @@ class Calls:
 
     session: CudaSession
     call: Queue
+    manner: Manner = ""
 
     def queue(self) -> None:
         """Queue one run on the session's stream."""
@@ -106,5 +113,19 @@ def require_same(plan: Plan, groups: Sequence[int], *keys: str) -> None:
         CALLED.get(key, key) for key in keys if len({getattr(group, key) for group in found}) > 1
     ]
     if differing:
-        *most, last = differing
-        raise Inapplicable(f"groups differ in {', '.join(most)}{' and ' if most else ''}{last}")
+        raise Inapplicable(f"groups differ in {_and(differing)}")
+
+
+def require_none(
+    plan: Plan, groups: Sequence[int], who: str, *keys: Literal["bias", "activation", "gate"]
+) -> None:
+    """Raise Inapplicable if a group has any of these, which a library does not know."""
+    found = [plan.problem.groups[i] for i in groups]
+    having = [key for key in keys if any(getattr(group, key) != "none" for group in found)]
+    if having:
+        raise Inapplicable(f"{who} knows no {_and(having)}")
+
+
+def _and(words: Sequence[str]) -> str:
+    *most, last = words
+    return f"{', '.join(most)}{' and ' if most else ''}{last}"

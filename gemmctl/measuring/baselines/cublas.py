@@ -1,7 +1,8 @@
 """cuBLAS through ctypes: the grouped call, and a call per group on one stream or several.
 
 cuBLAS stores matrices by columns. Our D = A B^T by rows is D^T = B A^T by columns: its first
-operand is our B, transposed, its second our A.
+operand is our B, transposed, its second our A. It adds to D, so a C in place; a C apart is copied
+to D first, which is part of the run.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from gemmctl.measuring.baselines.base import Calls, Inapplicable, active
+from gemmctl.measuring.baselines.base import Calls, Inapplicable, active, require_none
+from gemmctl.operands import dtypes
 from gemmctl.planning.plan import Plan
 
 if TYPE_CHECKING:
@@ -35,7 +37,7 @@ TYPES = {"f32": 0, "f16": 2, "bf16": 14}
 
 @dataclass(frozen=True)
 class Product:
-    """One product in cuBLAS's terms: D = alpha A^T B + beta C, by columns, D is m x n."""
+    """One product in cuBLAS's terms: D = act(alpha A^T B + beta C + bias), by columns, m x n."""
 
     m: int
     n: int
@@ -53,11 +55,27 @@ class Product:
     operand: str
     addend: str  # the output's where beta is 0
     output: str
+    bias: int  # one number of the output's type for each row of D; 0: there is none
+    activation: str
 
     @property
     def shape(self) -> tuple[float, ...]:
         """What products of one group of a grouped call have in common."""
-        return self.m, self.n, self.k, self.alpha, self.lda, self.ldb, self.ldd
+        return self.m, self.n, self.k, self.alpha, self.beta, self.lda, self.ldb, self.ldd
+
+    @property
+    def copy(self) -> tuple[tuple[int, int], tuple[int, int], int, int] | None:
+        """Of Gpu.copy_rows, before the stream: C to D; None if C is D, or not read.
+
+        Raises Inapplicable if they are of different types.
+        """
+        if self.c == self.d:
+            return None
+        if self.addend != self.output:
+            told = f"C is {self.addend}, D {self.output}"
+            raise Inapplicable(f"cuBLAS adds to D in place, and {told}")
+        size = dtypes.BY_NAME[self.output].size
+        return (self.d, self.ldd * size), (self.c, self.ldc * size), self.m * size, self.n
 
     @property
     def layouts(self) -> tuple[tuple[str, int, int, int], ...]:
@@ -70,14 +88,14 @@ class Product:
         )
 
     def arguments(self) -> tuple[Any, ...]:
-        """Of cublasGemmEx, after the handle; it has no C beside D."""
+        """Of cublasGemmEx, after the handle; its C is D."""
         operand, output = ctypes.c_int(TYPES[self.operand]), ctypes.c_int(TYPES[self.output])
         return (
             *_ints(T, N, self.m, self.n, self.k),
             _floats([self.alpha]),
             *(ctypes.c_void_p(self.a), operand, ctypes.c_int(self.lda)),
             *(ctypes.c_void_p(self.b), operand, ctypes.c_int(self.ldb)),
-            _floats([0.0]),
+            _floats([self.beta]),
             *(ctypes.c_void_p(self.d), output, ctypes.c_int(self.ldd)),
             *_ints(COMPUTE_32F, GEMM_DEFAULT),
         )
@@ -111,7 +129,7 @@ class Batch:
             _floats([first.alpha for first in firsts]),
             *(a, operand, array(first.lda for first in firsts)),
             *(b, operand, array(first.ldb for first in firsts)),
-            _floats([0.0] * count),
+            _floats([first.beta for first in firsts]),
             *(d, output, array(first.ldd for first in firsts)),
             ctypes.c_int(count),
             array(map(len, self.groups)),
@@ -145,15 +163,10 @@ def products(plan: Plan, base: int) -> list[Product]:
                 operand=group.a,
                 addend=group.c if adds else group.d,
                 output=group.d,
+                bias=base + int(layout.bias[i]) if group.bias != "none" else 0,
+                activation=group.activation,
             )
         )
-    return found
-
-
-def without_c(found: Sequence[Product]) -> Sequence[Product]:
-    """The same products, if none adds a C; raises Inapplicable."""
-    if any(product.beta != 0 for product in found):
-        raise Inapplicable("cuBLAS adds to D in place, and here beta C is to be added to it")
     return found
 
 
@@ -221,13 +234,15 @@ class Library:
 def grouped(session: CudaSession, plan: Plan) -> Calls:
     """cublasGemmGroupedBatchedEx, once for each pair of element types."""
     device, cleanup = session.device, session.cleanup
-    found = batches(without_c(products(plan, session.base)))
+    require_none(plan, active(plan), "cuBLAS", "bias", "activation", "gate")
+    found = products(plan, session.base)
+    copies = [copy for product in found if (copy := product.copy)]
     library = Library(session)
     call = library.function("cublasGemmGroupedBatchedEx")
     workspace = device.allocate(WORKSPACE_BYTES, cleanup)
     handle = library.handle(device.stream, workspace, cleanup)
     calls = []
-    for batch in found:
+    for batch in batches(found):
         pointers = batch.pointers()
         at = device.allocate(pointers.nbytes, cleanup)
         device.upload(at, pointers)
@@ -235,18 +250,21 @@ def grouped(session: CudaSession, plan: Plan) -> Calls:
         calls.append((handle, *batch.arguments(at)))
 
     def queue() -> None:
+        for copy in copies:
+            device.copy_rows(*copy, device.stream)
         for arguments in calls:
             call(*arguments)
 
     queue()
     device.wait()
-    return Calls(session, queue)
+    return Calls(session, queue, "copied" if copies else "")
 
 
 def per_group(session: CudaSession, plan: Plan, streams: int) -> Calls:
     """cublasGemmEx for each group, in turn over some streams."""
     device, cleanup = session.device, session.cleanup
-    found = [product.arguments() for product in without_c(products(plan, session.base))]
+    require_none(plan, active(plan), "cuBLAS", "bias", "activation", "gate")
+    found = [(one.copy, one.arguments()) for one in products(plan, session.base)]
     library = Library(session)
     call = library.function("cublasGemmEx")
     fan = device.fan(streams, cleanup)
@@ -258,12 +276,14 @@ def per_group(session: CudaSession, plan: Plan, streams: int) -> Calls:
 
     def queue() -> None:
         with fan.spread():
-            for i, arguments in enumerate(found):
+            for i, (copy, arguments) in enumerate(found):
+                if copy:
+                    device.copy_rows(*copy, fan.streams[i % streams])
                 call(handles[i % streams], *arguments)
 
     queue()
     device.wait()
-    return Calls(session, queue)
+    return Calls(session, queue, "copied" if any(copy for copy, _ in found) else "")
 
 
 def _ints(*values: int) -> tuple[ctypes.c_int, ...]:

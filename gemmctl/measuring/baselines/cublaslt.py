@@ -1,4 +1,8 @@
-"""cublasLt through ctypes: every shape by the fastest of the kernels that its heuristics name."""
+"""cublasLt through ctypes: every shape by the fastest of the kernels that its heuristics name.
+
+Bias and activation are fused into them where cublasLt means what we do: a bias along n, of D's
+type, relu, and the tanh form of gelu.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,17 @@ from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from gemmctl.measuring.baselines.base import Calls, Inapplicable, NoGraph, Queue, trial
+from gemmctl.judging.manner import Manner
+from gemmctl.lists.problem import Group
+from gemmctl.measuring.baselines.base import (
+    Calls,
+    Inapplicable,
+    NoGraph,
+    Queue,
+    active,
+    require_none,
+    trial,
+)
 from gemmctl.measuring.baselines.cublas import (
     COMPUTE_32F,
     STREAMS,
@@ -28,9 +42,13 @@ CANDIDATES = 8  # kernels that are timed for each shape, at most
 
 # cublasLt.h: attributes, and values of theirs
 DESC_TRANSA = 3
+DESC_EPILOGUE = 7
+DESC_BIAS_POINTER = 8  # to numbers of D's type, as none other is asked for
 PREF_MAX_WORKSPACE_BYTES = 1
 PREF_REDUCTION_SCHEME_MASK = 3
 REDUCTION_COMPUTE_TYPE = 2  # parts of a split sum are kept in float32
+EPILOGUE_DEFAULT, EPILOGUE_BIAS = 1, 4
+EPILOGUES = {"none": 0, "relu": 2, "gelu_tanh": 32}  # added to that of a bias
 
 
 class Algo(ctypes.Structure):
@@ -59,15 +77,13 @@ class Matmul:
         self._call = library.function("cublasLtMatmul")
         self._heuristics = library.function("cublasLtMatmulAlgoGetHeuristic")
         self._handle = library.made("cublasLtCreate", "cublasLtDestroy", cleanup)
-        types = ctypes.c_int(COMPUTE_32F), ctypes.c_int(TYPES["f32"])
-        self._desc = self._made("MatmulDesc", *types)
-        self._set("MatmulDesc", self._desc, DESC_TRANSA, ctypes.c_int32(T))
         self._wish = self._made("MatmulPreference")
         room = ctypes.c_uint64(WORKSPACE_BYTES)
         self._set("MatmulPreference", self._wish, PREF_MAX_WORKSPACE_BYTES, room)
         scheme = ctypes.c_uint32(REDUCTION_COMPUTE_TYPE)
         self._set("MatmulPreference", self._wish, PREF_REDUCTION_SCHEME_MASK, scheme)
         self._layouts: dict[tuple[str, int, int, int], ctypes.c_void_p] = {}
+        self._descs: dict[tuple[int, int], ctypes.c_void_p] = {}
 
     def layouts(self, product: Product) -> tuple[ctypes.c_void_p, ...]:
         """How A, B, C and D lie."""
@@ -80,7 +96,7 @@ class Matmul:
         Inapplicable if there is none.
         """
         found, count = (Heuristic * CANDIDATES)(), ctypes.c_int()
-        told = self._handle, self._desc, *self.layouts(product), self._wish
+        told = self._handle, self._desc(product), *self.layouts(product), self._wish
         self._heuristics(*told, ctypes.c_int(CANDIDATES), found, ctypes.byref(count))
         algos = [one.algo for one in found[: count.value] if one.state == 0]
         if not algos:
@@ -92,13 +108,25 @@ class Matmul:
         a, b, c, d = self.layouts(product)
         return partial(
             self._call,
-            *(self._handle, self._desc, (ctypes.c_float * 1)(product.alpha)),
+            *(self._handle, self._desc(product), (ctypes.c_float * 1)(product.alpha)),
             *(ctypes.c_void_p(product.a), a, ctypes.c_void_p(product.b), b),
             *((ctypes.c_float * 1)(product.beta), ctypes.c_void_p(product.c), c),
             *(ctypes.c_void_p(product.d), d, ctypes.byref(algo)),
             *(ctypes.c_void_p(workspace), ctypes.c_size_t(WORKSPACE_BYTES)),
             ctypes.c_void_p(stream),
         )
+
+    def _desc(self, product: Product) -> ctypes.c_void_p:
+        """What is to be computed."""
+        key = epilogue(product), product.bias
+        if key not in self._descs:
+            types = ctypes.c_int(COMPUTE_32F), ctypes.c_int(TYPES["f32"])
+            self._descs[key] = made = self._made("MatmulDesc", *types)
+            self._set("MatmulDesc", made, DESC_TRANSA, ctypes.c_int32(T))
+            self._set("MatmulDesc", made, DESC_EPILOGUE, ctypes.c_uint32(key[0]))
+            if product.bias:
+                self._set("MatmulDesc", made, DESC_BIAS_POINTER, ctypes.c_void_p(product.bias))
+        return self._descs[key]
 
     def _layout(self, dtype: str, rows: int, cols: int, ld: int) -> ctypes.c_void_p:
         key = dtype, rows, cols, ld
@@ -118,28 +146,54 @@ class Matmul:
         call(of, ctypes.c_int(attribute), ctypes.byref(value), size)
 
 
+def epilogue(product: Product) -> int:
+    """cublasLtEpilogue_t of what follows a product."""
+    of_bias = EPILOGUE_BIAS if product.bias else 0
+    return of_bias + EPILOGUES[product.activation] or EPILOGUE_DEFAULT
+
+
+def _require_fusible(group: Group) -> None:
+    """Raise Inapplicable if cublasLt fuses something else than a group's bias or activation."""
+    if group.activation == "gelu":
+        raise Inapplicable("cublasLt's gelu is the tanh form, and here it is the one with erf")
+    if group.activation not in EPILOGUES:
+        raise Inapplicable(f"cublasLt knows no {group.activation}")
+    if group.bias == "m":
+        raise Inapplicable("cublasLt's bias is along N, and here it is along M")
+    if group.bias != "none" and group.bias_type != group.d:
+        told = f"it is {group.bias_type}, D {group.d}"
+        raise Inapplicable(f"cublasLt's bias is of D's type, and here {told}")
+
+
 def fastest(session: CudaSession, plan: Plan) -> Calls:
     """cublasLtMatmul for each group, over one stream or several, whichever is faster.
 
-    Each shape is multiplied by the kernel that was fastest on its first group, alone.
+    Each shape, with what follows the product, is multiplied by the kernel that was fastest on its
+    first group, alone.
     """
     device, cleanup = session.device, session.cleanup
+    groups = active(plan)
+    require_none(plan, groups, "cublasLt", "gate")
+    for i in groups:
+        _require_fusible(plan.problem.groups[i])
     found = products(plan, session.base)
+    manner: Manner = "fused" if any(epilogue(one) != EPILOGUE_DEFAULT for one in found) else ""
     matmul = Matmul(Library(session, "cublasLt"), cleanup)
     room = device.allocate(STREAMS * WORKSPACE_BYTES, cleanup)
     algos: dict[tuple[Any, ...], Algo] = {}
-    for product in found:
-        if product.layouts not in algos:
-            algos[product.layouts] = _fastest_algo(session, matmul, product, room)
+    kinds = [(product.layouts, epilogue(product)) for product in found]
+    for product, kind in zip(found, kinds, strict=True):
+        if kind not in algos:
+            algos[kind] = _fastest_algo(session, matmul, product, room)
     ways = []
     for streams in (1, STREAMS):
         fan = device.fan(streams, cleanup)
         places = [(fan.streams[j], room + j * WORKSPACE_BYTES) for j in range(streams)]
         queues = [
-            matmul.queue(product, algos[product.layouts], *places[i % streams])
-            for i, product in enumerate(found)
+            matmul.queue(product, algos[kind], *places[i % streams])
+            for i, (product, kind) in enumerate(zip(found, kinds, strict=True))
         ]
-        ways.append(Calls(session, partial(_spread, fan, queues)))
+        ways.append(Calls(session, partial(_spread, fan, queues), manner))
     for way in ways:
         way.queue()
         device.wait()

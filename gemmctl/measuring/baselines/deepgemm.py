@@ -10,7 +10,7 @@ from itertools import accumulate
 from typing import Any
 
 from gemmctl.lists.problem import Group
-from gemmctl.measuring.baselines.base import Inapplicable, active, require_same
+from gemmctl.measuring.baselines.base import Inapplicable, active, require_none, require_same
 from gemmctl.measuring.baselines.torch import Operands, Work
 
 ROWS = 128  # of a tile: what its layouts are padded to on Hopper
@@ -25,6 +25,7 @@ def grouped(operands: Operands) -> Work:
     plan = operands.plan
     groups = active(plan)
     require_same(plan, groups, "n", "k", "a", "d")
+    require_none(plan, groups, "DeepGEMM", "bias", "activation", "gate")
     found = [plan.problem.groups[i] for i in groups]
     if any(group.alpha != 1 or group.beta != 0 for group in found):
         raise Inapplicable("DeepGEMM knows no alpha and beta")

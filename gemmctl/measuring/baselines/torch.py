@@ -1,4 +1,8 @@
-"""PyTorch: a loop of products, one batched product, one grouped product."""
+"""PyTorch: a loop of products, one batched product, one grouped product.
+
+A bias is what is added to a product where that has no C. All else that follows, activation, gate
+and a bias beside a C, are torch's kernels for that, one after another.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +15,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gemmctl.errors import DeviceFailed
-from gemmctl.lists.problem import Group
+from gemmctl.judging.manner import Manner
+from gemmctl.lists.problem import Group, factors
 from gemmctl.measuring.baselines.base import (
     Inapplicable,
     NoGraph,
     Queue,
     active,
+    require_none,
     require_same,
 )
 from gemmctl.operands import dtypes
@@ -26,6 +32,7 @@ if TYPE_CHECKING:
     from gemmctl.device.cuda.session import CudaSession
 
 Call = Callable[..., object]
+CALLED = {"a": "A", "b": "B", "c": "C", "d": "D", "bias": "biases"}
 TYPES = {"bf16": "bfloat16", "f16": "float16", "f32": "float32"}
 
 
@@ -37,8 +44,13 @@ class Operands:
         self.torch, self.memory, self.plan = torch, memory, plan
 
     def matrix(self, which: str, index: int) -> Any:
-        """A (m x depth), B (n x depth), C or D of one group."""
-        return self.stack(which, [index])[0]
+        """A (m x depth), B (n x depth), C, D or bias of one group.
+
+        A bias along n is a vector, as torch takes it to be one; one along m a matrix of a column.
+        """
+        found = self.stack(which, [index])[0]
+        along_n = which == "bias" and self.plan.problem.groups[index].bias == "n"
+        return found[0] if along_n else found
 
     def stack(self, which: str, groups: Sequence[int]) -> Any:
         """One matrix of each of some groups of one shape, as a tensor of three dimensions.
@@ -46,18 +58,18 @@ class Operands:
         Raises Inapplicable if they are not evenly spaced.
         """
         group = self.plan.problem.groups[groups[0]]
-        rows, cols, ld = {
-            "a": (group.m, group.depth, group.lda),
-            "b": (group.n, group.depth, group.ldb),
-            "c": (group.m, group.n, group.ldc),
-            "d": (group.m, group.n, group.ldd),
+        name, rows, cols, ld = {
+            "a": (group.a, group.m, group.depth, group.lda),
+            "b": (group.b, group.n, group.depth, group.ldb),
+            "c": (group.c, group.m, group.n, group.ldc),
+            "d": (group.d, group.m, group.d_columns, group.ldd),
+            "bias": (group.bias_type, *((1, group.n) if group.bias == "n" else (group.m, 1)), 1),
         }[which]
-        name = getattr(group, which)
         size = dtypes.BY_NAME[name].size
         offsets = getattr(self.plan.layout, which)[list(groups)] // size
         steps = set(np.diff(offsets).tolist())
         if len(steps) > 1:
-            raise Inapplicable(f"the groups' {which.upper()} are not evenly spaced")
+            raise Inapplicable(f"the groups' {CALLED.get(which)} are not evenly spaced")
         whole = self.memory.view(getattr(self.torch, TYPES[name]))
         strides = steps.pop() if steps else 0, ld, 1
         return whole.as_strided((len(groups), rows, cols), strides, int(offsets[0]))
@@ -73,31 +85,29 @@ class Work:
     run: Sequence[Call]
     deliver: Sequence[Call] = ()
     results: list[Any] = field(default_factory=list)
+    manner: Manner = ""
 
 
 def loop(operands: Operands) -> Work:
     """torch.mm (or addmm) for each group."""
     torch, plan = operands.torch, operands.plan
-    return Work(
-        [
-            _product(
-                plan.problem.groups[i], partial(operands.matrix, index=i), torch.mm, torch.addmm
-            )
-            for i in active(plan)
-        ]
-    )
+    found = [(plan.problem.groups[i], partial(operands.matrix, index=i)) for i in active(plan)]
+    return _work(torch, found, torch.mm, torch.addmm)
 
 
 def batched(operands: Operands) -> Work:
     """torch.bmm (or baddbmm) for all groups; they have to be of one shape."""
     torch, plan = operands.torch, operands.plan
     groups = active(plan)
-    require_same(plan, groups, "m", "n", "k", "a", "d", "lda", "ldb", "ldd", "alpha", "beta")
+    numbers = "m", "n", "k", "a", "d", "lda", "ldb", "ldd", "alpha", "beta"
+    require_same(plan, groups, *numbers, "bias", "activation", "gate")
     first = plan.problem.groups[groups[0]]
     if first.beta != 0:
         require_same(plan, groups, "c", "ldc")
+    if first.bias != "none":
+        require_same(plan, groups, "bias_type")
     stack = partial(operands.stack, groups=groups)
-    return Work([_product(first, stack, torch.bmm, torch.baddbmm)])
+    return _work(torch, [(first, stack)], torch.bmm, torch.baddbmm)
 
 
 def grouped(operands: Operands) -> Work:
@@ -108,7 +118,8 @@ def grouped(operands: Operands) -> Work:
     """
     plan, torch = operands.plan, operands.torch
     groups = active(plan)
-    require_same(plan, groups, "n", "k", "a", "d")
+    require_same(plan, groups, "n", "k", "a", "d", "activation", "gate")
+    require_none(plan, groups, "grouped_mm", "bias")
     found = [plan.problem.groups[i] for i in groups]
     if any(group.alpha != 1 or group.beta != 0 for group in found):
         raise Inapplicable("grouped_mm knows no alpha and beta")
@@ -127,13 +138,13 @@ def grouped(operands: Operands) -> Work:
 
     def run() -> None:
         results.clear()  # so that its memory serves again
-        results.append(multiply(a, b, offs=offs))
+        results.append(_finished(torch, found[0], multiply(a, b, offs=offs)))
 
     def deliver() -> None:
         for index, group, end in zip(groups, found, ends, strict=True):
             operands.matrix("d", index).copy_(results[0][end - group.m : end])
 
-    return Work([run], [deliver], results)
+    return Work([run], [deliver], results, "" if found[0].linear else "unfused")
 
 
 class Torch:
@@ -157,6 +168,11 @@ class Torch:
         except (RuntimeError, TypeError) as error:
             raise Inapplicable(self._said(error)) from None
         self._device.wait()
+
+    @property
+    def manner(self) -> Manner:
+        """As in manner.py."""
+        return self._work.manner
 
     def queue(self) -> None:
         """Queue one run on the session's stream."""
@@ -225,19 +241,93 @@ class _Memory:
         }
 
 
+def _work(
+    torch: Any,
+    found: Sequence[tuple[Group, Callable[[str], Any]]],
+    multiply: Call,
+    multiply_add: Call,
+) -> Work:
+    """Each group by itself, or several in a stack: D where D is linear, else a new result."""
+    results: list[Any] = []
+    run: list[Call] = [results.clear]  # so that its memory serves again
+    deliver: list[Call] = []
+
+    def finish(group: Group, product: Call) -> None:
+        results.append(_finished(torch, group, product()))
+
+    def copy(place: int, d: Any) -> None:
+        d.copy_(results[place])
+
+    for group, operand in found:
+        product = _product(torch, group, operand, multiply, multiply_add)
+        if group.linear:
+            run.append(partial(product, out=operand("d")))
+        else:
+            run.append(partial(finish, group, product))
+            deliver.append(partial(copy, len(deliver), operand("d")))
+    unfused = any(not (group.plain or (_added(group) and group.linear)) for group, _ in found)
+    return Work(run, deliver, results, "unfused" if unfused else "")
+
+
 def _product(
-    group: Group, operand: Callable[[str], Any], multiply: Call, multiply_add: Call
+    torch: Any,
+    group: Group,
+    operand: Callable[[str], Any],
+    multiply: Call,
+    multiply_add: Call,
 ) -> Call:
-    """A call that sets D to alpha A B^T + beta C, of matrices or of stacks of them."""
+    """What gives x = alpha A B^T + beta C + bias, of matrices or stacks; in ``out``, or new."""
     if group.beta != 0 and group.c != group.d:
         raise Inapplicable(f"torch adds a C of D's type, and C is {group.c}, D {group.d}")
     a, b, d = (operand(which) for which in "abd")
     wider = {} if group.d == group.a else {"out_dtype": d.dtype}
     b = b.transpose(-2, -1)
+    bias = operand("bias") if group.bias != "none" else None
+    if _added(group):
+        return partial(multiply_add, bias, a, b, alpha=group.alpha)
     if group.alpha == 1 and group.beta == 0:
-        return partial(multiply, a, b, out=d, **wider)
-    c = operand("c") if group.beta != 0 else d  # not read where beta is 0
-    return partial(multiply_add, c, a, b, alpha=group.alpha, beta=group.beta, out=d, **wider)
+        product = partial(multiply, a, b, **wider)
+    else:
+        unread = d if group.linear else d[..., :1].expand(*a.shape[:-1], group.n)
+        c = operand("c") if group.beta != 0 else unread
+        product = partial(multiply_add, c, a, b, alpha=group.alpha, beta=group.beta, **wider)
+    if bias is None:
+        return product
+
+    def add(**out: Any) -> Any:
+        x = product(**out)
+        return torch.add(x, bias, out=x)
+
+    return add
+
+
+def _added(group: Group) -> bool:
+    """Whether a bias is added where a C would be.
+
+    Not where D is wider than A: in some releases of torch, addmm then wants a C of A's type, and
+    baddbmm adds what is in ``out``, whatever C is.
+    """
+    alike = group.a == group.d == group.bias_type
+    return group.bias != "none" and group.beta == 0 and alike
+
+
+def _finished(torch: Any, group: Group, x: Any) -> Any:
+    """Activation and gate of x, by a kernel each."""
+    functions = torch.nn.functional
+    activate: Callable[[Any], Any] = {
+        "none": lambda x: x,
+        "relu": functions.relu,
+        "gelu": functions.gelu,
+        "gelu_tanh": partial(functions.gelu, approximate="tanh"),
+        "silu": functions.silu,
+    }[group.activation]
+    if group.gate == "none":
+        return activate(x)
+    first, second = (
+        x[..., part.start : part.stop : part.step]
+        for part in factors(group.gate, group.n, range(group.d_columns))
+    )
+    return torch.mul(activate(first), second)
 
 
 def _imported() -> Any:
