@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -11,20 +12,24 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from gemmctl.device import cpu
 from gemmctl.device.cpu import CpuDevice, CpuSession
 from gemmctl.errors import DeviceFailed
-from gemmctl.judging import dump, product, sampling, verify
+from gemmctl.judging import dump, interval, product, sampling, verify
 from gemmctl.judging.agreement import Witness
+from gemmctl.judging.expected import Expected
+from gemmctl.judging.freivalds import Projection
 from gemmctl.judging.recomputed import Recomputed
 from gemmctl.judging.repeats import repeated
 from gemmctl.judging.verdict import Verdict
 from gemmctl.kernels import cubins
+from gemmctl.kernels.constants import RECIPE_SPECIAL_ROWS
 from gemmctl.lists.problem import ACTIVATIONS, BIASES, GATES
 from gemmctl.measuring import bench
+from gemmctl.measuring.tune_cache import fingerprint
 from gemmctl.operands import activations, data, dtypes
 from gemmctl.operands.data import DataSpec
 from gemmctl.operands.dtypes import Bits
@@ -307,7 +312,14 @@ def test_what_a_plan_counts() -> None:
 # What the checker says
 
 
+# Deviations that are no numbers, and errors that are all those of five numbers.
+INFINITE = "m: 109, n: 120, k: 0, beta: -1.5, activation: gelu, gate: halves, ldc: 121"
+FIVE = "m: 5, n: 100, k: 0, d: f16, bias: m, bias_type: f16, activation: gelu, gate: halves"
+
+
 @patient
+@example(INFINITE, SPECIAL, 2)
+@example(FIVE, NORMAL, 131)
 @given(groups(), st.sampled_from([INT, NORMAL, SPECIAL]), st.integers(0, 2**32))
 def test_every_combination_is_called_right(group: str, spec: DataSpec, seed: int) -> None:
     verdict = verified(plan_of(group), DataSpec(spec.kind, seed))
@@ -452,6 +464,121 @@ def test_a_large_group_with_a_bias_still_goes_through_freivalds_test(
             bits_of(plan, session, "d")[300, 40] ^= 0x8000
 
         assert verified(plan, NORMAL, spoil).bad == 1
+
+
+@pytest.mark.parametrize("bias", ["n", "m"])
+@pytest.mark.parametrize("spec", [NORMAL, SPECIAL], ids=["normal", "special"])
+def test_freivalds_test_adds_the_bias_and_passes_over_what_is_special_in_it(
+    bias: str, spec: DataSpec
+) -> None:
+    plan = plan_of(f"m: 700, n: 768, k: 512, bias: {bias}, bias_type: f32, d: f32")
+    with opened(plan, spec) as session, ThreadPoolExecutor(1) as pool:
+        session.run()
+        (judged,) = product.products_of(plan, spec, "cpu")
+        projection = Projection(judged, pool)
+        rows = np.arange(700)
+        assert projection.suspects(rows, bits_of(plan, session, "d")).mean() <= 0.004
+        d = bits_of(plan, session, "d").view(np.float32)
+        plain = np.flatnonzero(judged.a.plain(rows) & (judged.bias.plain(rows) | (bias == "n")))
+        cols = np.flatnonzero(judged.b.plain(768) & (judged.bias.plain(768) | (bias == "m")))
+        d[plain[5], cols[7]] += 1
+        doubted = projection.suspects(rows, bits_of(plan, session, "d"))
+    assert doubted[plain[5], cols[7] // 256]
+
+
+@pytest.mark.parametrize("gate", GATES)
+def test_a_wrong_element_names_the_tile_that_holds_it(gate: str) -> None:
+    plan = plan_of(f"m: 300, n: 1300, k: 64, gate: {gate}")
+    (launch,) = plan.launches
+    columns = launch.kernel.columns_per_tile // (1 if gate == "none" else 2)
+    (judged,) = product.products_of(plan, NORMAL, "cpu")
+    for col in (0, columns - 1, columns, plan.problem.groups[0].d_columns - 1):
+        tile = judged.tile(290, col)
+        assert tile is not None
+        m0, n0, width = tile
+        assert m0 <= 290 < m0 + width and n0 // columns == col // columns
+        assert n0 % columns == 0
+
+
+def test_elements_of_a_gated_d_that_are_not_written_are_counted_among_its_own() -> None:
+    plan = plan_of("m: 40, n: 48, k: 64, gate: pairs")
+
+    def spoil(session: CpuSession) -> None:
+        bits_of(plan, session, "d")[3] = 0xFFFF
+
+    assert "24 of 960 elements were never written" in verified(plan, NORMAL, spoil).message
+
+
+def test_integer_sums_leave_room_for_a_bias() -> None:
+    k = 2**24 - 1  # with C, all sums up to 2^24 are exact; a bias may be one too many
+    plain, biased = (
+        plan_of(f"m: 1, n: 1, k: {k}, lda: {2**24}, ldb: {2**24}, {keys}")
+        for keys in ("bias: none", "bias: n")
+    )
+    exact = [product.products_of(made, INT, "cpu")[0].exact_sums for made in (plain, biased)]
+    assert exact == [True, False]
+
+
+class Constant:
+    """An operand of one number."""
+
+    recipe = RECIPE_SPECIAL_ROWS
+
+    def __init__(self, value: float) -> None:
+        self._value = value
+
+    def values(self, rows: Any, cols: Any) -> Any:
+        shape = [value if isinstance(value, int) else len(value) for value in (rows, cols)]
+        return np.full(shape, self._value, np.float32)
+
+
+def made_of(keys: str, a: float, b: float, c: float, bias: float) -> product.Product:
+    """The product of one group of m = n = k = 2 whose operands are constants."""
+    (judged,) = product.products_of(
+        plan_of(f"m: 2, n: 2, k: 2, lda: 8, ldb: 8, {keys}"), SPECIAL, "cpu"
+    )
+    operands: dict[str, Any] = {
+        name: Constant(value) for name, value in {"a": a, "b": b, "c": c, "bias": bias}.items()
+    }
+    return replace(judged, **operands)
+
+
+def test_every_rounding_of_scalars_and_sums_is_allowed_for() -> None:
+    unit = 2.0**-24
+    for keys, roundings, size in (
+        ("alpha: 0.5, beta: 1", 3, 1 + 3),
+        ("alpha: 0.5, beta: 1, bias: n", 4, 1 + 3 + 5),
+        ("bias: m", 4, 2 + 5),
+    ):
+        judged = replace(made_of(f"d: f32, {keys}", 1, 1, 3, 5), growth=0.0, steps=0)
+        told = judged.expected(np.arange(2), range(2))
+        assert told.allowed == pytest.approx(roundings * unit * size, rel=1e-6)
+
+
+def test_a_sum_that_only_the_bias_brings_back_may_be_infinite() -> None:
+    rows, cols = np.arange(2), range(2)
+    for bias, loose in ((-3e38, True), (-1e38, False)):
+        c = 3e38 if loose else 1e38
+        judged = made_of("beta: 1, bias: n, d: f32", 1e38, 1, c, bias)
+        told = judged.expected(rows, cols)
+        assert told.loose is not None and bool(told.loose.all()) == loose
+        assert np.isfinite(told.right).all()
+
+
+def test_what_may_be_minus_infinity_may_be_0_behind_an_activation_only() -> None:
+    free = Expected(
+        *(np.full((2, 2), value) for value in (5.0, 1.0, 1.0)), np.ones((2, 2), np.bool_)
+    )
+    for keys, right in (("activation: relu", True), ("alpha: 1", False)):
+        judged = made_of(keys, 1, 1, 1, 1)
+        *_, good = interval.judged(judged, free, np.zeros((2, 2), np.float32))
+        assert bool(good.all()) == right
+
+
+def test_what_was_tuned_holds_for_the_same_bias_activation_and_gate_only() -> None:
+    keys = ("bias: none", "bias: n", "activation: gelu", "gate: halves", "gate: pairs")
+    found = {fingerprint(plan_of(f"m: 8, n: 8, k: 8, {key}").problem) for key in keys}
+    assert len(found) == len(keys)
 
 
 @pytest.mark.parametrize(
