@@ -29,7 +29,7 @@ __device__ __forceinline__ void ready_barriers(Shared<C>& shared) {
     for (int i = 0; i < 2; ++i) {
         ptx::barrier_init(ptx::shared_address(&shared.tile_full[i]), 1);
         ptx::barrier_init(ptx::shared_address(&shared.tile_empty[i]),
-                          (4 * C::consumers + 1) * C::cluster);
+                          (4 * C::consumers + 2) * C::cluster);
     }
     for (int i = 0; i < C::consumers; ++i)
         ptx::barrier_init(ptx::shared_address(&shared.turn[i]), 4);
@@ -72,6 +72,7 @@ extern "C" __global__ void __launch_bounds__(Config::threads, Config::ctas_per_s
         if (warp == 0 && threadIdx.x == 0) load_operands<C>(shared, params);
         if (warp == 1 && threadIdx.x == 32 && (C::cluster == 1 || ptx::cluster_rank() == 0))
             hand_out_tiles<C>(shared, params);
+        if (warp == 2) fetch_sources<C>(shared, params);
     } else {
         if constexpr (uneven) ptx::registers_claim<C::consumer_registers>();
         consume_tiles<C>(shared, params, warpgroup - 1);
