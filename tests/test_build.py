@@ -237,6 +237,7 @@ def test_what_the_kernel_keeps_in_shared_memory_is_what_the_build_counts() -> No
         ("uint64_t", "tile_full", "[2]"),
         ("uint64_t", "tile_empty", "[2]"),
         ("TargetD", "target", "[C::consumers]"),
+        ("SourceC", "source", "[C::consumers][C::pingpong ? 1 : 2]"),
         ("uint64_t", "turn", "[C::consumers]"),
     ]
 

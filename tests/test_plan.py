@@ -520,7 +520,7 @@ def test_planning_says_how_long_it_took(monkeypatch: pytest.MonkeyPatch) -> None
 AS_BEFORE = {
     "big1": ("128x256-c2 w256", 2330815, "4568420c47bedec6"),
     "decode256": ("128x192-c2p w192", 1470514, "decd3143b38c63a6"),
-    "edge": ("64x128 w128 k/2+64x128 w128", 35085, "05c4b9a7985e5813"),
+    "edge": ("64x128 w128 k/2+64x128 w128", 35085, "5576c7b5b5925b86"),
     "hetero64": ("128x192-c2p w192", 2902286, "ed4bc597b5206064"),
     "longk": ("128x192-c2p w192 k/8", 137276, "fbba44c3dae7e484"),
     "longk streams": ("64x128 w64", 1406002, "0df3edc3cece08a3"),

@@ -522,7 +522,7 @@ def test_a_folder_that_cannot_be_written_is_told(tmp_path):
 
 def test_a_subnormal_counts_like_the_smallest_normal_number():
     # Seen on an H200: got 0.179424539 where 0.179424342 is right. One product is 2^-24 * 65504.
-    spec = DataSpec("special", 19)
+    spec = data.DataSpec("special", 19)
     places = "m: 1, n: 8, k: 8, count: 4", "m: 513, n: 192, k: 320, beta: -2, c: bf16"
     made = plan_of(*places, defaults="a: f16, d: f32")
     subject = product.products_of(made, spec, "cuda")[4]

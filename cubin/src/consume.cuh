@@ -1,6 +1,7 @@
 // The consuming warpgroups: tile after tile, its sums and then D.
 #pragma once
 
+#include "epilogue/rows.cuh"
 #include "epilogue/store.cuh"
 #include "epilogue/target.cuh"
 #include "multiply.cuh"
@@ -12,7 +13,17 @@
 #include "split.cuh"
 #include "turns.cuh"
 
-// A warpgroup's share of tile number `n`. Every width has its own copy of the main loop and of the
+// Multiplies sums by alpha in place; those by 1 pass by.
+template <int blocks, int count>
+__device__ __forceinline__ void scale(float (&sums)[blocks][count], float alpha) {
+    if (alpha == 1.0f) return;
+#pragma unroll
+    for (auto& block : sums)
+#pragma unroll
+        for (float& sum : block) sum *= alpha;
+}
+
+// A warpgroup's share of tile number `n`. Every width has its own copy of the main loop and of the plain
 // epilogue: sums that several widths share end up in local memory. `buffer` counts staging buffers.
 template <class C>
 __device__ __forceinline__ void consume_tile(Shared<C>& shared, const Params& params,
@@ -25,19 +36,36 @@ __device__ __forceinline__ void consume_tile(Shared<C>& shared, const Params& pa
     TargetD d;
     if (!C::pingpong || threadIdx.x % 128 == 0) d.find(params.groups, tile.group);
     if (C::pingpong && threadIdx.x % 128 == 0) shared.target[consumer] = d;
+    SourceC& c = shared.source[consumer][C::pingpong ? 0 : n % 2];
+    if (threadIdx.x % 128 == 0 && tile.beta != 0.0f) c.find(params.groups, tile.group);
+    const auto& target = C::pingpong ? shared.target[consumer] : d;
     const auto store = [&](auto& sums, uint32_t part) {
-        epilogue<typename C::Output>(sums, tile, tile.n0 + part * 64,
-                                     C::pingpong ? shared.target[consumer] : d, params.groups,
-                                     shared.staging[consumer], buffer, consumer);
+        store_tile<typename C::Output>(sums, tile, tile.n0 + part * 64, target,
+                                       shared.staging[consumer], buffer, consumer);
+    };
+    const auto store_general = [&](auto& sums, uint32_t part) {
+        // Registers for C on its way: what sums and 32 for all else leave. With more than 6 beside
+        // sums of 192, the compiler spills; more than 24 are never used.
+        constexpr int all = C::consumer_registers ? C::consumer_registers : 128;
+        constexpr int room = all - int(sizeof(sums) / 4) - 32 < 24 ? 6 : 24;
+        ptx::warpgroup_sync(consumer);  // one thread has put aside where C lies
+        store_rows<room, typename C::Output>(sums, tile, tile.n0 + part * 64, target, c,
+                                             shared.staging[consumer], buffer, consumer);
     };
     wait_turn<C>(shared, n, consumer);
     if (tile.k_tiles == 0) {
         pass_turn<C>(shared, consumer);
 #pragma unroll 1
         for (int i = 0; i < C::blocks; ++i) {
-            float sums[REDUCED_ROWS / 2];
-            add_splits<C>(sums, params, tile, part_of<C>(consumer, i), consumer);
-            store(sums, part_of<C>(consumer, i));
+            float sums[1][REDUCED_ROWS / 2];
+            const uint32_t part = part_of<C>(consumer, i);
+            add_splits<C>(sums[0], params, tile, part, consumer);
+            if (tile.plain) {
+                scale(sums, tile.alpha);
+                store(sums[0], part);
+            } else {
+                store_general(sums, part);
+            }
         }
         return;
     }
@@ -47,6 +75,14 @@ __device__ __forceinline__ void consume_tile(Shared<C>& shared, const Params& pa
         if constexpr (w <= C::max_width) {                                                    \
             Sums<C, w> sums;                                                                  \
             multiply_tile<C, w>(sums, shared, stage, tile.k_tiles, consumer);                 \
+            if (tile.splits == 0 && !tile.plain) {                                            \
+                store_general(sums, part_of<C>(consumer, 0));                                 \
+                /* Lanes meet, so that the compiler sees one path behind: without this the */ \
+                /* main loop loses its uniform registers (58 instructions instead of 52). */  \
+                __syncwarp();                                                                 \
+                break;                                                                        \
+            }                                                                                 \
+            if (tile.splits == 0) scale(sums, tile.alpha);                                    \
             _Pragma("unroll") for (int i = 0; i < C::blocks; ++i) {                           \
                 const uint32_t part = part_of<C>(consumer, i);                                \
                 if (tile.splits > 0)                                                          \

@@ -4,7 +4,8 @@
 // and up to `max_width` rows of A on its N, so that a group chooses its tile's width in steps of 16
 // without another kernel. docs/kernel.md explains the choices.
 //
-// Roles: warp 0 loads A and B, warp 1 hands out tiles, the other warpgroups multiply and store.
+// Roles: warp 0 loads A and B, warp 1 hands out tiles, warp 2 prefetches C, the other warpgroups multiply
+// and store.
 #include <cstddef>
 
 #include "config.cuh"
@@ -19,9 +20,10 @@
 #include "schedule.cuh"
 #include "shared.cuh"
 
-// One thread readies all barriers, before anybody uses them.
+// One thread readies all barriers, before anybody uses them. Who gives a tile back: the warps that multiply,
+// the loader and, where C is added, the warp that prefetches it.
 template <class C>
-__device__ __forceinline__ void ready_barriers(Shared<C>& shared) {
+__device__ __forceinline__ void ready_barriers(Shared<C>& shared, bool adds) {
     for (int i = 0; i < C::stages; ++i) {
         ptx::barrier_init(ptx::shared_address(&shared.full[i]), 1);
         ptx::barrier_init(ptx::shared_address(&shared.empty[i]), C::warps * C::cluster);
@@ -29,7 +31,7 @@ __device__ __forceinline__ void ready_barriers(Shared<C>& shared) {
     for (int i = 0; i < 2; ++i) {
         ptx::barrier_init(ptx::shared_address(&shared.tile_full[i]), 1);
         ptx::barrier_init(ptx::shared_address(&shared.tile_empty[i]),
-                          (4 * C::consumers + 1) * C::cluster);
+                          (4 * C::consumers + 1 + adds) * C::cluster);
     }
     for (int i = 0; i < C::consumers; ++i)
         ptx::barrier_init(ptx::shared_address(&shared.turn[i]), 4);
@@ -47,7 +49,7 @@ extern "C" __global__ void __launch_bounds__(Config::threads, Config::ctas_per_s
 
     if (threadIdx.x == 0) {
         if (ptx::shared_address(memory) % 1024 != 0) __trap();  // the swizzle counts from there
-        ready_barriers(shared);
+        ready_barriers(shared, params.adds);
     } else if (threadIdx.x / 32 == 1) {
         copy_first_tile<C>(shared, params);
     } else if (threadIdx.x / 64 == 1) {
@@ -72,6 +74,7 @@ extern "C" __global__ void __launch_bounds__(Config::threads, Config::ctas_per_s
         if (warp == 0 && threadIdx.x == 0) load_operands<C>(shared, params);
         if (warp == 1 && threadIdx.x == 32 && (C::cluster == 1 || ptx::cluster_rank() == 0))
             hand_out_tiles<C>(shared, params);
+        if (warp == 2 && params.adds) fetch_sources<C>(shared, params);
     } else {
         if constexpr (uneven) ptx::registers_claim<C::consumer_registers>();
         consume_tiles<C>(shared, params, warpgroup - 1);

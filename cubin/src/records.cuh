@@ -19,16 +19,16 @@ struct alignas(16) Tile {
     uint32_t width;
     uint32_t k0;
     uint32_t k_tiles;
-    float alpha;
-    float beta;
-    uint32_t splits;
+    uint32_t backward;  // K tiles are taken from the last to the first
     uint32_t slot;
     uint32_t flag;
     uint32_t readers;  // entries that sum up the parts
     uint32_t row;
-    uint32_t plain;    // alpha is 1, beta is 0, and D's rows consist of whole 16-byte words
-    uint32_t backward;  // K tiles are taken from the last to the first
     uint32_t unused;
+    uint32_t splits;
+    uint32_t plain;  // beta is 0, and D's rows consist of whole 16-byte words
+    float alpha;
+    float beta;
 };
 static_assert(sizeof(Tile) == 64, "two 32-byte sectors, and what a bulk copy can move");
 
@@ -64,6 +64,7 @@ struct Groups {
 struct Params {
     const Tile* tiles;      // tile_count records and one of width 0
     uint32_t tile_count;
+    uint32_t adds;          // whether any tile adds C
     uint32_t* counter;      // 0 before and after every launch
     uint32_t* flags;        // of split tiles; 0 before and after every launch
     const uint8_t* tables;  // where all that the host and build_maps prepared begins

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "epilogue/source.cuh"
 #include "epilogue/staging.cuh"
 #include "epilogue/target.cuh"
 #include "records.cuh"
@@ -17,5 +18,6 @@ struct Shared {
     uint64_t tile_full[2];
     uint64_t tile_empty[2];        // of the cluster's first CTA: it hands out for all
     TargetD target[C::consumers];  // of the tile at work; only where warpgroups take turns
+    SourceC source[C::consumers][C::pingpong ? 1 : 2];
     uint64_t turn[C::consumers];   // to multiply; likewise
 };

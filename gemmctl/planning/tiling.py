@@ -25,16 +25,16 @@ TILE = np.dtype(
         ("width", np.uint32),  # rows of D, a multiple of 16
         ("k0", np.uint32),  # first slice of 64 along K
         ("k_tiles", np.uint32),  # slices along K; 0: nothing to multiply
-        ("alpha", np.float32),
-        ("beta", np.float32),
-        ("splits", np.uint32),  # parts that the sum over K is split into; 0: it is not
+        ("backward", np.uint32),  # slices along K are taken from the last to the first
         ("slot", np.uint32),  # of this part, or of the first part to add up
         ("flag", np.uint32),  # which counts the parts of the same tile
         ("readers", np.uint32),  # entries that add up these parts
         ("row", np.uint32),  # of the parts, where the rows to add up begin
-        ("plain", np.uint32),  # alpha is 1, beta is 0, and D's rows are whole 16-byte words
-        ("backward", np.uint32),  # slices along K are taken from the last to the first
         ("unused", np.uint32),
+        ("splits", np.uint32),  # parts that the sum over K is split into; 0: it is not
+        ("plain", np.uint32),  # beta is 0, and D's rows are whole 16-byte words
+        ("alpha", np.float32),
+        ("beta", np.float32),
     ]
 )
 
@@ -215,7 +215,7 @@ def cut(problem: Problem, groups: Ints, kernel: Kernel, choice: Choice, machine:
     of_group["group"] = np.arange(len(groups))
     of_group["width"], of_group["k_tiles"] = planned.widths, planned.k_tiles
     of_group["alpha"], of_group["beta"] = alpha, beta
-    of_group["plain"] = (alpha == 1) & (beta == 0) & words
+    of_group["plain"] = (beta == 0) & words
     runs = _runs(planned)
     tiles = np.repeat(np.take(of_group, runs), planned.whole[runs])
     tiles["m0"], tiles["n0"] = _places(planned, runs)

@@ -93,6 +93,29 @@ def test_every_kernel_is_right_on_awkward_shapes(
         assert wrong(made, session, spec) == []
 
 
+# Rows of C and D in whole words of four elements, in words of other lengths, and at odd places: columns,
+# and how much longer the rows of D and C are.
+ROWS_OF_C = [(192, 0, 0), (200, 4, 8), (68, 8, 4), (136, 0, 2), (130, 6, 6), (257, 0, 0), (96, 1, 0), (96, 0, 1)]
+
+
+@pytest.mark.parametrize("kind", data.KINDS)
+@pytest.mark.parametrize("c", ["bf16", "f16", "f32"])
+def test_c_of_every_type_is_added_wherever_its_rows_lie(
+    device: CudaDevice, kernel: Kernel, c: str, kind: data.Kind
+) -> None:
+    groups = ", ".join(
+        f"{{m: {m}, n: {n}, k: {k}, ldd: {n + d}, ldc: {n + further}, "
+        f"alpha: {(1, 0.5)[i % 2]}, beta: {(1, -2)[m % 2]}, c: {c}}}"
+        for i, (n, d, further) in enumerate(ROWS_OF_C)
+        for m, k in ((1, 64), (83, 8), (176, 136), (250, 0), (513, 320))
+    )
+    head = f"gemmctl: 1\ndefaults: {{a: {kernel.operand}, d: {kernel.output}}}\n"
+    made = planned(f"{head}problems:\n  - {{name: x, groups: [{groups}]}}\n", kernel)
+    spec = DataSpec(kind, 19)
+    with ran(device, made, spec) as session:
+        assert wrong(made, session, spec) == []
+
+
 def test_a_hundred_repeats_give_the_same_bits(device: CudaDevice, kernel: Kernel) -> None:
     made = planned(awkward(kernel.operand, kernel.output), kernel)
     begin, end = made.layout.d_begin, made.layout.d_end

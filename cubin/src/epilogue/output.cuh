@@ -8,6 +8,7 @@
 // How a type of D is staged, 64 columns wide.
 struct OutBf16 {
     static constexpr bool half = true;
+    static constexpr uint32_t size = 2;
     static __device__ __forceinline__ uint32_t pack(float low, float high) {
         const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
         return reinterpret_cast<const uint32_t&>(pair);
@@ -15,6 +16,7 @@ struct OutBf16 {
 };
 struct OutF16 {
     static constexpr bool half = true;
+    static constexpr uint32_t size = 2;
     static __device__ __forceinline__ uint32_t pack(float low, float high) {
         const __half2 pair = __floats2half2_rn(low, high);
         return reinterpret_cast<const uint32_t&>(pair);
@@ -22,4 +24,5 @@ struct OutF16 {
 };
 struct OutF32 {
     static constexpr bool half = false;
+    static constexpr uint32_t size = 4;
 };

@@ -5,6 +5,7 @@
 
 #include "ptx/matrices.cuh"
 #include "ptx/memory.cuh"
+#include "ptx/registers.cuh"
 
 // A warpgroup's staging buffers. Their rows have 128 bytes (of f32, half a row of D, all first halves
 // before all second ones) and permute their 16-byte words by their last three bits, so that neither
@@ -15,20 +16,46 @@ using Staging = uint8_t[buffers][bytes];
 // wgmma leaves D transposed: lane l of warp w holds, in sums[8i + 4b + 2h + e], the element of column
 // 16 w + 8 h + l / 4 of the warpgroup's 64 and of row 16 i + 8 b + 2 (l % 4) + e of the tile.
 
-// Writes 16 rows of sums to a staging buffer, `row` rows down; `thread` is one of the warpgroup's 128.
+// Where a thread's sums of 16 rows go as they are, 32 columns of all `rows` of a buffer before the other
+// 32: for every pair (h, e), of which b only adds to the address. The row's last three bits are 2 (lane %
+// 4) + e in every block of eight rows.
+struct Corners {
+    uint32_t to[2][2];
+    __device__ __forceinline__ Corners(uint32_t buffer, uint32_t thread, uint32_t rows) {
+        const uint32_t lane = thread % 32, warp = thread / 32;
+        const uint32_t box = buffer + warp / 2 * rows * 128;
+#pragma unroll
+        for (int h = 0; h < 2; ++h)
+#pragma unroll
+            for (int e = 0; e < 2; ++e) {
+                const uint32_t r = 2 * (lane % 4) + e, c = warp % 2 * 16 + 8 * h + lane / 4;
+                to[h][e] = ptx::opaque(box + r * 128 + ((c / 4) ^ r) * 16 + c % 4 * 4);
+            }
+    }
+};
+
+// Writes 16 rows of sums as they are, `row` rows down.
+__device__ __forceinline__ void stage_sums(const Corners& corners, uint32_t row,
+                                           const float (&v)[8]) {
+#pragma unroll
+    for (int i = 0; i < 8; ++i)
+        ptx::store_shared(corners.to[i / 2 % 2][i % 2] + (row + i / 4 * 8) * 128, v[i]);
+}
+
+// The same in D's type.
 template <class Output, int buffer_rows>
 __device__ __forceinline__ void stage_rows(uint32_t buffer, uint32_t row, uint32_t thread,
                                            const float (&v)[8]) {
-    const uint32_t lane = thread % 32, warp = thread / 32;
     if constexpr (Output::half) {
+        const uint32_t lane = thread % 32, warp = thread / 32;
         // Lane 8i + j addresses row j of matrix i: rows 8 (i / 2), 16-byte chunk 2 warp + i % 2.
         const uint32_t chunk = (2 * warp + lane / 8 % 2) ^ (lane % 8);
         const uint32_t to = buffer + (row + lane / 16 * 8 + lane % 8) * 128 + chunk * 16;
         ptx::store_matrices_transposed(to, Output::pack(v[0], v[1]), Output::pack(v[2], v[3]),
                                        Output::pack(v[4], v[5]), Output::pack(v[6], v[7]));
     } else {
-        // 32 columns of all rows, then the other 32. The row's last three bits are 2 (lane % 4) + e in
-        // every block of eight rows.
+        const uint32_t lane = thread % 32, warp = thread / 32;
+        // The row's last three bits are 2 (lane % 4) + e in every block of eight rows.
         const uint32_t box = buffer + (warp / 2 * buffer_rows + row) * 128;
 #pragma unroll
         for (int e = 0; e < 2; ++e) {

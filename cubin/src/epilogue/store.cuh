@@ -1,7 +1,6 @@
-// From a tile's sums in registers to D: alpha, beta C, conversion, staging, stores.
+// From a plain tile's sums in registers to D: conversion, staging, stores.
 #pragma once
 
-#include "epilogue/source.cuh"
 #include "epilogue/staging.cuh"
 #include "epilogue/target.cuh"
 #include "ptx/barriers.cuh"
@@ -13,22 +12,14 @@
 // the staging buffers, so that rows leave in whole lines; the stores are ordinary ones. TMA stores would
 // queue up behind the loads of the next tile, which wait for memory. `turn` counts the buffers.
 //
-// What is not plain (alpha, beta, columns that end within a word) has a copy of its own, so that the
-// plain case stays short: with C's loads in its midst every tile took 6 to 14% longer at K = 2048
-// and 768, for want of instruction cache.
-template <class Output, bool plain, int count, int buffers, int bytes>
+// What is not plain goes the way of rows.cuh, so that this one stays short: with C's loads in its midst
+// every tile took 6 to 14% longer at K = 2048 and 768, for want of instruction cache.
+template <class Output, int count, int buffers, int bytes>
 __device__ __forceinline__ void store_tile(float (&sums)[count], const Tile& tile, uint32_t column,
-                                           const TargetD& d, const Groups& groups,
-                                           Staging<buffers, bytes>& staging, uint32_t& turn,
-                                           uint32_t consumer) {
+                                           const TargetD& d, Staging<buffers, bytes>& staging,
+                                           uint32_t& turn, uint32_t consumer) {
     constexpr uint32_t row_words = Output::half ? 8 : 16;  // of 16 bytes
     constexpr uint32_t width = 2 * count, rows = bytes / 16 / row_words;
-    SourceC c = {};
-    if constexpr (!plain) {
-        const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
-        if (tile.beta != 0.0f)
-            c.find(groups, tile.group, tile.m0 + 2 * (lane % 4), column + 16 * warp + lane / 4);
-    }
 #pragma unroll
     for (uint32_t begin = 0; begin < width; begin += rows) {
         // Opaque, so that addresses are computed here and not, for all buffers and widths, in advance:
@@ -41,10 +32,7 @@ __device__ __forceinline__ void store_tile(float (&sums)[count], const Tile& til
         for (uint32_t row = begin; row < end; row += 16) {
             float values[8];
 #pragma unroll
-            for (int i = 0; i < 8; ++i)
-                values[i] = plain ? sums[row / 2 + i] : tile.alpha * sums[row / 2 + i];
-            if constexpr (!plain)
-                if (tile.beta != 0.0f) add_c(values, tile.beta, c, row);
+            for (int i = 0; i < 8; ++i) values[i] = sums[row / 2 + i];
             stage_rows<Output, rows>(buffer, row - begin, thread, values);
         }
         // With two buffers this is enough: who writes this one again has passed the other's barrier,
@@ -55,19 +43,9 @@ __device__ __forceinline__ void store_tile(float (&sums)[count], const Tile& til
         for (uint32_t first = 0; first < end - begin; first += 128 / row_words) {
             const uint32_t row = first + thread / row_words, word = thread % row_words;
             const uint32_t from = buffer + (word / 8 * rows + row) * 128 + ((word ^ row) % 8) * 16;
-            store_word<Output, plain>(to, tile.m0 + begin + row, column + word * (64 / row_words),
-                                      ptx::load_shared(from));
+            store_word<Output>(to, tile.m0 + begin + row, column + word * (64 / row_words),
+                               ptx::load_shared(from));
         }
     }
 }
 
-template <class Output, int count, int buffers, int bytes>
-__device__ __forceinline__ void epilogue(float (&sums)[count], const Tile& tile, uint32_t column,
-                                         const TargetD& d, const Groups& groups,
-                                         Staging<buffers, bytes>& staging, uint32_t& turn,
-                                         uint32_t consumer) {
-    if (tile.plain)
-        store_tile<Output, true>(sums, tile, column, d, groups, staging, turn, consumer);
-    else
-        store_tile<Output, false>(sums, tile, column, d, groups, staging, turn, consumer);
-}

@@ -19,24 +19,10 @@ struct TargetD {
     }
 };
 
-// Copies one 16-byte word of a staging buffer to D, or of its elements those that lie in D.
-template <class Output, bool plain>
+// Copies one 16-byte word of a staging buffer to D, if it lies there.
+template <class Output>
 __device__ __forceinline__ void store_word(const TargetD& d, uint32_t row, uint32_t column,
                                            uint4 word) {
-    constexpr uint32_t size = Output::half ? 2 : 4, elements = 16 / size;
     if (row >= d.m || column >= d.n) return;
-    const uint64_t to = d.address + (row * d.ld + column) * size;
-    if (plain || (column + elements <= d.n && to % 16 == 0)) {
-        ptx::store_128(to, word);
-        return;
-    }
-    const uint32_t words[] = {word.x, word.y, word.z, word.w};
-#pragma unroll
-    for (int i = 0; i < elements; ++i) {
-        if (column + i >= d.n) return;
-        if constexpr (Output::half)
-            ptx::store_16(to + 2 * i, words[i / 2] >> i % 2 * 16);
-        else
-            ptx::store_32(to + 4 * i, words[i]);
-    }
+    ptx::store_128(d.address + (row * d.ld + column) * Output::size, word);
 }

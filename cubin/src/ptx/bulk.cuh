@@ -42,4 +42,9 @@ __device__ __forceinline__ void tensor_load_multicast(uint32_t to, const void* m
         : "memory");
 }
 
+// 16-byte multiples of global memory on their way into the L2.
+__device__ __forceinline__ void bulk_prefetch(uint64_t from, uint32_t bytes) {
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
+}
+
 }  // namespace ptx

@@ -18,6 +18,12 @@ __device__ __forceinline__ uint4 load_shared(uint32_t address) {
     return word;
 }
 
+__device__ __forceinline__ uint32_t load_shared_32(uint32_t address) {
+    uint32_t bits;
+    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(bits) : "r"(address) : "memory");
+    return bits;
+}
+
 __device__ __forceinline__ void store_shared(uint32_t to, float value) {
     asm volatile("st.shared.f32 [%0], %1;" ::"r"(to), "f"(value) : "memory");
 }
@@ -40,24 +46,45 @@ __device__ __forceinline__ void acquire_gpu() {
 }
 
 // Global memory at `address` if `wanted`, else 0.
+__device__ __forceinline__ uint32_t load_16(uint64_t address, bool wanted) {
+    uint32_t bits;
+    asm volatile(
+        "{\n.reg .pred wanted;\nsetp.ne.b32 wanted, %2, 0;\nmov.b32 %0, 0;\n"
+        "@wanted ld.global.u16 %0, [%1];\n}"
+        : "=r"(bits)
+        : "l"(address), "r"(uint32_t{wanted})
+        : "memory");
+    return bits;
+}
+
 __device__ __forceinline__ uint32_t load_32(uint64_t address, bool wanted) {
     uint32_t bits;
     asm volatile(
         "{\n.reg .pred wanted;\nsetp.ne.b32 wanted, %2, 0;\nmov.b32 %0, 0;\n"
-        "@wanted ld.global.nc.b32 %0, [%1];\n}"
+        "@wanted ld.global.b32 %0, [%1];\n}"
         : "=r"(bits)
-        : "l"(address), "r"(uint32_t{wanted}));
+        : "l"(address), "r"(uint32_t{wanted})
+        : "memory");
     return bits;
 }
 
-__device__ __forceinline__ uint32_t load_16(uint64_t address, bool wanted) {
-    uint32_t bits;
+__device__ __forceinline__ void load_64(uint32_t* bits, uint64_t address, bool wanted) {
     asm volatile(
-        "{\n.reg .pred wanted;\n.reg .b16 half;\nsetp.ne.b32 wanted, %2, 0;\nmov.b16 half, 0;\n"
-        "@wanted ld.global.nc.b16 half, [%1];\ncvt.u32.u16 %0, half;\n}"
-        : "=r"(bits)
-        : "l"(address), "r"(uint32_t{wanted}));
-    return bits;
+        "{\n.reg .pred wanted;\nsetp.ne.b32 wanted, %3, 0;\nmov.b32 %0, 0;\nmov.b32 %1, 0;\n"
+        "@wanted ld.global.v2.b32 {%0, %1}, [%2];\n}"
+        : "=r"(bits[0]), "=r"(bits[1])
+        : "l"(address), "r"(uint32_t{wanted})
+        : "memory");
+}
+
+__device__ __forceinline__ void load_128(uint32_t* bits, uint64_t address, bool wanted) {
+    asm volatile(
+        "{\n.reg .pred wanted;\nsetp.ne.b32 wanted, %5, 0;\nmov.b32 %0, 0;\n"
+        "mov.b32 %1, 0;\nmov.b32 %2, 0;\nmov.b32 %3, 0;\n"
+        "@wanted ld.global.v4.b32 {%0, %1, %2, %3}, [%4];\n}"
+        : "=r"(bits[0]), "=r"(bits[1]), "=r"(bits[2]), "=r"(bits[3])
+        : "l"(address), "r"(uint32_t{wanted})
+        : "memory");
 }
 
 // To global memory: a plain pointer made from a number is a generic one, and slower.
@@ -67,12 +94,38 @@ __device__ __forceinline__ void store_128(uint64_t address, uint4 word) {
                  : "memory");
 }
 
-__device__ __forceinline__ void store_32(uint64_t address, uint32_t bits) {
-    asm volatile("st.global.u32 [%0], %1;" ::"l"(address), "r"(bits) : "memory");
+// The same, if `wanted`.
+__device__ __forceinline__ void store_128(uint64_t address, uint32_t a, uint32_t b, uint32_t c,
+                                          uint32_t d, bool wanted) {
+    asm volatile(
+        "{\n.reg .pred wanted;\nsetp.ne.b32 wanted, %5, 0;\n"
+        "@wanted st.global.v4.b32 [%0], {%1, %2, %3, %4};\n}" ::"l"(address),
+        "r"(a), "r"(b), "r"(c), "r"(d), "r"(uint32_t{wanted})
+        : "memory");
 }
 
-__device__ __forceinline__ void store_16(uint64_t address, uint16_t bits) {
-    asm volatile("st.global.u16 [%0], %1;" ::"l"(address), "h"(bits) : "memory");
+__device__ __forceinline__ void store_64(uint64_t address, uint32_t a, uint32_t b, bool wanted) {
+    asm volatile(
+        "{\n.reg .pred wanted;\nsetp.ne.b32 wanted, %3, 0;\n"
+        "@wanted st.global.v2.b32 [%0], {%1, %2};\n}" ::"l"(address),
+        "r"(a), "r"(b), "r"(uint32_t{wanted})
+        : "memory");
+}
+
+__device__ __forceinline__ void store_32(uint64_t address, uint32_t bits, bool wanted) {
+    asm volatile(
+        "{\n.reg .pred wanted;\nsetp.ne.b32 wanted, %2, 0;\n@wanted st.global.b32 [%0], %1;\n}" ::
+            "l"(address),
+        "r"(bits), "r"(uint32_t{wanted})
+        : "memory");
+}
+
+__device__ __forceinline__ void store_16(uint64_t address, uint16_t bits, bool wanted) {
+    asm volatile(
+        "{\n.reg .pred wanted;\nsetp.ne.b32 wanted, %2, 0;\n@wanted st.global.b16 [%0], %1;\n}" ::
+            "l"(address),
+        "h"(bits), "r"(uint32_t{wanted})
+        : "memory");
 }
 
 // Bring the line at an address into the L2.

@@ -257,6 +257,7 @@ class CudaSession:
             params = Params(
                 tiles=tiles,
                 tile_count=len(launch.tiles),
+                adds=bool(launch.tiles["beta"].any()),
                 counter=counter,
                 flags=flags,
                 tables=block,

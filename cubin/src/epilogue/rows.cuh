@@ -1,0 +1,251 @@
+// The row side: from sums to D for every tile that is not plain. Sums cross the staging buffers as they
+// are; alpha, beta C, conversion and the stores come behind, where a thread has neighbours of one row.
+#pragma once
+
+#include <cstdint>
+
+#include "epilogue/source.cuh"
+#include "epilogue/staging.cuh"
+#include "epilogue/target.cuh"
+#include "ptx/barriers.cuh"
+#include "ptx/memory.cuh"
+#include "ptx/registers.cuh"
+#include "records.cuh"
+
+// Rows of D at or below a thread's place: of its first column, and of the one 32 further on.
+struct Left {
+    int first, second;
+    __device__ __forceinline__ Left(int rows, int columns)
+        : first(columns > 0 ? rows : 0), second(columns > 32 ? rows : 0) {}
+    __device__ __forceinline__ void advance(int rows) {
+        first -= rows;
+        second -= rows;
+    }
+};
+
+// How a warpgroup's threads share out 64 columns of staged rows where rows of C and D consist of whole
+// words of four elements: each takes one such word of every eighth row.
+template <class Output, class Source>
+struct Quads {
+    static constexpr uint32_t step = 8, elements = 4;
+    static constexpr uint32_t registers = Source::registers;  // for C's part of one row
+
+    static __device__ __forceinline__ uint32_t row(uint32_t thread) { return thread / 16; }
+    static __device__ __forceinline__ uint32_t column(uint32_t thread) { return thread % 16 * 4; }
+
+    static __device__ __forceinline__ void load(uint32_t* bits, uint64_t at, const Left& left,
+                                                int row, bool) {
+        Source::load(bits, at, row < left.first);
+    }
+
+    template <uint32_t buffer_rows>
+    static __device__ __forceinline__ void read(float (&sums)[elements], uint32_t buffer,
+                                                uint32_t thread, uint32_t row) {
+        const uint32_t own = thread / 16, word = thread % 16;
+        const uint4 quad = ptx::load_shared(buffer + (word / 8 * buffer_rows + own) * 128 +
+                                            ((word ^ own) % 8) * 16 + row * 128);
+        sums[0] = __uint_as_float(quad.x);
+        sums[1] = __uint_as_float(quad.y);
+        sums[2] = __uint_as_float(quad.z);
+        sums[3] = __uint_as_float(quad.w);
+    }
+
+    static __device__ __forceinline__ float value(const uint32_t* bits, int i,
+                                                  const Decoder& decoder) {
+        return Source::value(bits, i, decoder);
+    }
+
+    static __device__ __forceinline__ void store(uint64_t to, const Left& left, int row,
+                                                 const float (&x)[elements]) {
+        const bool wanted = row < left.first;
+        if constexpr (Output::half)
+            ptx::store_64(to, Output::pack(x[0], x[1]), Output::pack(x[2], x[3]), wanted);
+        else
+            ptx::store_128(to, __float_as_uint(x[0]), __float_as_uint(x[1]), __float_as_uint(x[2]),
+                           __float_as_uint(x[3]), wanted);
+    }
+};
+
+// Where they do not: a warp takes every fourth row, element by element, so that it still reads and writes
+// runs of 32.
+template <class Output>
+struct Elements {
+    static constexpr uint32_t step = 4, elements = 2;
+    static constexpr uint32_t registers = 2;
+
+    static __device__ __forceinline__ uint32_t row(uint32_t thread) { return thread / 32; }
+    static __device__ __forceinline__ uint32_t column(uint32_t thread) { return thread % 32; }
+
+    static __device__ __forceinline__ void load(uint32_t* bits, uint64_t at, const Left& left,
+                                                int row, bool f32) {
+        if (f32) {
+            bits[0] = ptx::load_32(at, row < left.first);
+            bits[1] = ptx::load_32(at + 128, row < left.second);
+        } else {
+            bits[0] = ptx::load_16(at, row < left.first);
+            bits[1] = ptx::load_16(at + 64, row < left.second);
+        }
+    }
+
+    template <uint32_t buffer_rows>
+    static __device__ __forceinline__ void read(float (&sums)[elements], uint32_t buffer,
+                                                uint32_t thread, uint32_t row) {
+        const uint32_t own = thread / 32, lane = thread % 32;
+        const uint32_t swizzled = ((lane / 4) ^ own) * 16 ^ row % 8 * 16;
+        const uint32_t from = buffer + own * 128 + swizzled + lane % 4 * 4 + row * 128;
+        sums[0] = __uint_as_float(ptx::load_shared_32(from));
+        sums[1] = __uint_as_float(ptx::load_shared_32(from + buffer_rows * 128));
+    }
+
+    static __device__ __forceinline__ float value(const uint32_t* bits, int i,
+                                                  const Decoder& decoder) {
+        return decoder.element(bits[i]);
+    }
+
+    static __device__ __forceinline__ void store(uint64_t to, const Left& left, int row,
+                                                 const float (&x)[elements]) {
+        if constexpr (Output::half) {
+            const uint32_t pair = Output::pack(x[0], x[1]);
+            ptx::store_16(to, pair, row < left.first);
+            ptx::store_16(to + 64, pair >> 16, row < left.second);
+        } else {
+            ptx::store_32(to, __float_as_uint(x[0]), row < left.first);
+            ptx::store_32(to + 128, __float_as_uint(x[1]), row < left.second);
+        }
+    }
+};
+
+// How many of `units` rows of a thread have C on its way at one time: a part of them that `registers` hold.
+__host__ __device__ constexpr int batch_of(int units, int step, int each, int registers) {
+    int batch = units;
+    while (units % batch != 0 || batch * step % 8 != 0 || batch * each > registers) --batch;
+    return batch;
+}
+
+// How C and D are met: element by element, or in words of four with a C of two or of four bytes each.
+enum class Mode { elements, words16, words32 };
+
+// D of a warpgroup's share of a tile that is not plain: `blocks` times 64 columns from `column` on, of which
+// `sums` has 2 * count rows. Sums are staged chunk by chunk, and C of a chunk is asked for before that.
+// Registers can only be told apart at compile time, so that all chunks stand in the loop over them, each
+// taking its turn; what comes behind the barrier stands there once. Each thread reads C before it writes D
+// at the same places, which may be the same memory. `registers` hold C on its way.
+template <int registers, class Output, int blocks, int count, int buffers, int bytes>
+__device__ __forceinline__ void store_rows(const float (&sums)[blocks][count], const Tile& tile,
+                                           uint32_t column, const TargetD& target,
+                                           const SourceC& source, Staging<buffers, bytes>& staging,
+                                           uint32_t& turn, uint32_t consumer) {
+    constexpr uint32_t width = 2 * count, rows = bytes / 256;
+    constexpr uint32_t chunks = (width + rows - 1) / rows;
+    using Narrow = Elements<Output>;
+    using Wide16 = Quads<Output, Words16>;
+    using Wide32 = Quads<Output, Words32>;
+    const bool adds = tile.beta != 0.0f;
+    const bool wide = (target.ld | target.n) % 4 == 0 && target.address % (4 * Output::size) == 0 &&
+                      (!adds || ((source.row_bytes | source.address) % (4 * source.bytes())) == 0);
+    const Mode mode = !wide                             ? Mode::elements
+                      : adds && source.type == TYPE_F32 ? Mode::words32
+                                                        : Mode::words16;
+    const uint32_t step = wide ? Wide16::step : Narrow::step;
+    const uint64_t to_step = step * target.ld * Output::size;
+    const Decoder decoder(source.type);
+#pragma unroll 1
+    for (uint32_t block = 0; block < blocks; ++block) {
+        const uint32_t own = ptx::opaque(threadIdx.x % 128);
+        const int height = min(tile.width, target.m - tile.m0);
+        const uint32_t own_row = wide ? Wide16::row(own) : Narrow::row(own);
+        const uint32_t own_column = wide ? Wide16::column(own) : Narrow::column(own);
+        const uint32_t first = column + block * 64 + own_column;
+        const uint32_t row = tile.m0 + own_row;
+        uint32_t bits[registers] = {};
+        Left left(height - own_row, target.n - first);
+        uint64_t to = target.address + (row * target.ld + first) * Output::size;
+        uint64_t from = source.address + row * source.row_bytes + first * uint64_t{source.bytes()};
+        const auto fetch = [&](auto lanes) {
+            using Lanes = decltype(lanes);
+            constexpr int units = rows / Lanes::step,
+                          batch = batch_of(units, Lanes::step, Lanes::registers, registers);
+            const uint64_t from_step = Lanes::step * source.row_bytes;
+            const auto load = [&](bool f32) {
+#pragma unroll
+                for (int u = 0; u < batch; ++u) {
+                    Lanes::load(&bits[u * Lanes::registers], from, left, u * Lanes::step, f32);
+                    from += from_step;
+                }
+            };
+            if constexpr (Lanes::elements == 2) {
+                if (source.type == TYPE_F32) {
+                    load(true);
+                    return;
+                }
+            }
+            load(false);
+        };
+        const auto finish = [&](auto lanes, uint32_t buffer, uint32_t thread) {
+            using Lanes = decltype(lanes);
+            constexpr int units = rows / Lanes::step,
+                          batch = batch_of(units, Lanes::step, Lanes::registers, registers);
+            const float alpha = tile.alpha, beta = tile.beta;
+#pragma unroll 1
+            for (uint32_t done = 0;;) {
+#pragma unroll
+                for (int u = 0; u < batch; ++u) {
+                    float x[Lanes::elements];
+                    Lanes::template read<rows>(x, buffer + done * Lanes::step * 128, thread,
+                                               u * Lanes::step);
+#pragma unroll
+                    for (int i = 0; i < Lanes::elements; ++i) {
+                        x[i] *= alpha;
+                        const float sum =
+                            fmaf(beta, Lanes::value(&bits[u * Lanes::registers], i, decoder), x[i]);
+                        x[i] = adds ? sum : x[i];
+                    }
+                    Lanes::store(to, left, u * Lanes::step, x);
+                    to += to_step;
+                }
+                left.advance(batch * Lanes::step);
+                if (batch == units || (done += batch) == units) break;
+                if (adds) fetch(lanes);
+            }
+        };
+#pragma unroll 1
+        for (uint32_t begin = 0; static_cast<int>(begin) < height; begin += rows) {
+            if (adds) {
+                switch (mode) {
+                    case Mode::elements: fetch(Narrow()); break;
+                    case Mode::words16: fetch(Wide16()); break;
+                    case Mode::words32: fetch(Wide32()); break;
+                }
+            }
+            const uint32_t thread = ptx::opaque(threadIdx.x % 128);
+            const uint32_t buffer = ptx::opaque(ptx::shared_address(staging[turn++ % buffers]));
+            if constexpr (buffers == 1)
+                ptx::warpgroup_sync(consumer);  // all have read what was in it
+            const Corners corners(buffer, thread, rows);
+#pragma unroll
+            for (uint32_t chunk = 0; chunk < blocks * chunks; ++chunk) {
+                if (block != chunk / chunks || begin != chunk % chunks * rows) continue;
+#pragma unroll
+                for (uint32_t r = 0; r < rows && chunk % chunks * rows + r < width; r += 16) {
+                    float values[8];
+#pragma unroll
+                    for (int i = 0; i < 8; ++i)
+                        values[i] = sums[chunk / chunks][(chunk % chunks * rows + r) / 2 + i];
+                    stage_sums(corners, r, values);
+                }
+            }
+            ptx::warpgroup_sync(consumer);
+            switch (mode) {
+                case Mode::elements:
+                    finish(Narrow(), buffer, thread);
+                    break;
+                case Mode::words16:
+                    finish(Wide16(), buffer, thread);
+                    break;
+                case Mode::words32:
+                    finish(Wide32(), buffer, thread);
+                    break;
+            }
+        }
+    }
+}
