@@ -38,7 +38,6 @@ STATED = runpy.run_path(str(HERE.parent / "gemmctl" / "kernels" / "constants.py"
 CONSTANTS: dict[str, int] = {name: value for name, value in STATED.items() if name.isupper()}
 
 K_TILE_BYTES = 2 * CONSTANTS["K_TILE"]  # operands have two bytes
-CONTROL_BYTES = 1024  # for records and barriers: what they take, up to the ring's alignment
 SM_SHARED_BYTES = 228 * 1024  # CUDA C++ Programming Guide, compute capability 9.0
 CTA_RESERVED_BYTES = 1024  # of these, taken by the system for each CTA
 
@@ -99,10 +98,15 @@ class Variant:
         return (1, 12288) if self.pingpong else (2, 8192)
 
     @property
+    def control_bytes(self) -> int:
+        """For records, barriers and lines of a bias, up to the ring's alignment."""
+        return 1024 * self.consumers
+
+    @property
     def stages(self) -> int:
         """As many as fit."""
         buffers, buffer_bytes = self.staging
-        room = self.shared_bytes - self.consumers * buffers * buffer_bytes - CONTROL_BYTES
+        room = self.shared_bytes - self.consumers * buffers * buffer_bytes - self.control_bytes
         return room // ((self.rows + self.max_width) * K_TILE_BYTES)
 
     @property
@@ -122,7 +126,7 @@ class Variant:
             "CLUSTER": str(self.cluster),
             "CTAS_PER_SM": str(self.ctas_per_sm),
             "SHARED_BYTES": str(self.shared_bytes),
-            "CONTROL_BYTES": str(CONTROL_BYTES),
+            "CONTROL_BYTES": str(self.control_bytes),
             "STAGING_BUFFERS": str(buffers),
             "STAGING_BYTES": str(buffer_bytes),
             "LOADER_REGISTERS": str(self.loader_registers),

@@ -37,7 +37,11 @@ __device__ __forceinline__ void consume_tile(Shared<C>& shared, const Params& pa
     if (!C::pingpong || threadIdx.x % 128 == 0) d.find(params.groups, tile.group);
     if (C::pingpong && threadIdx.x % 128 == 0) shared.target[consumer] = d;
     SourceC& c = shared.source[consumer][C::pingpong ? 0 : n % 2];
-    if (threadIdx.x % 128 == 0 && tile.beta != 0.0f) c.find(params.groups, tile.group);
+    Fused& fused = shared.fused[consumer][C::pingpong ? 0 : n % 2];
+    if (threadIdx.x % 128 == 0 && !tile.plain) {
+        fused.find(params.groups, tile.group);
+        if (tile.beta != 0.0f) c.find(params.groups, tile.group);
+    }
     const auto& target = C::pingpong ? shared.target[consumer] : d;
     const auto store = [&](auto& sums, uint32_t part) {
         store_tile<typename C::Output>(sums, tile, tile.n0 + part * 64, target,
@@ -48,9 +52,10 @@ __device__ __forceinline__ void consume_tile(Shared<C>& shared, const Params& pa
         // sums of 192, the compiler spills; more than 24 are never used.
         constexpr int all = C::consumer_registers ? C::consumer_registers : 128;
         constexpr int room = all - int(sizeof(sums) / 4) - 32 < 24 ? 6 : 24;
-        ptx::warpgroup_sync(consumer);  // one thread has put aside where C lies
-        store_rows<room, typename C::Output>(sums, tile, tile.n0 + part * 64, target, c,
-                                             shared.staging[consumer], buffer, consumer);
+        ptx::warpgroup_sync(consumer);  // one thread has put aside where C lies, and the like
+        store_rows<room, typename C::Output>(sums, tile, tile.n0 + part * 64, target, c, fused,
+                                             shared.staging[consumer], shared.lines[consumer],
+                                             buffer, consumer);
     };
     wait_turn<C>(shared, n, consumer);
     if (tile.k_tiles == 0) {

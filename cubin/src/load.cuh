@@ -11,6 +11,25 @@
 #include "schedule.cuh"
 #include "shared.cuh"
 
+// The rows of B of one stage from row `row` on; or where a gate multiplies halves of x, so that every
+// warpgroup finds both factors in its 64 rows: half of them, and those `half` further on, in turn. Where the
+// first half's last box reaches into the second, the epilogue passes over what comes of it.
+template <class C>
+__device__ __forceinline__ void load_b(uint32_t to, const Maps& maps, uint32_t full, int column,
+                                       int row, uint32_t half) {
+    if (half == 0) {
+        ptx::tensor_load(to, &maps.b, full, column, row);
+        return;
+    }
+#pragma unroll 1
+    for (int part = 0; part < C::rows / 64; ++part) {
+        ptx::tensor_load(to, &maps.b, full, column, row);
+        ptx::tensor_load(to + HALF_ROWS * C::row_bytes, &maps.b, full, column, row + half);
+        to += 64 * C::row_bytes;
+        row += HALF_ROWS;
+    }
+}
+
 // One thread of every CTA: keeps the ring full, tile after tile.
 template <class C>
 __device__ __forceinline__ void load_operands(Shared<C>& shared, const Params& params) {
@@ -28,7 +47,7 @@ __device__ __forceinline__ void load_operands(Shared<C>& shared, const Params& p
         }
         const uint32_t share = tile.width / C::cluster;  // rows of A that this CTA loads
         const uint32_t bytes = C::b_bytes + tile.width * C::row_bytes;
-        const int b_row = tile.n0 + rank * C::rows;
+        const int b_row = (tile.n0 + rank * C::rows) / (tile.half ? 2 : 1);
         const int a_row = tile.m0 + rank * share;
         const int step = tile.backward ? -K_TILE : K_TILE;
         int column = (tile.backward ? tile.k0 + tile.k_tiles - 1 : tile.k0) * K_TILE;
@@ -38,7 +57,7 @@ __device__ __forceinline__ void load_operands(Shared<C>& shared, const Params& p
             const uint32_t a = b + C::b_bytes + rank * share * C::row_bytes;
             ptx::barrier_wait(ptx::shared_address(&shared.empty[stage.index]), stage.round ^ 1);
             ptx::barrier_expect(full, bytes);
-            ptx::tensor_load(b, &maps.b, full, column, b_row);
+            load_b<C>(b, maps, full, column, b_row, tile.half);
             if constexpr (C::cluster == 1)
                 ptx::tensor_load(a, &maps.a, full, column, a_row);
             else

@@ -29,15 +29,17 @@ __device__ __forceinline__ void fetch_sources(Shared<C>& shared, const Params& p
         if (stores && tile.beta != 0.0f) {
             SourceC c;
             c.find(params.groups, tile.group);
-            const uint32_t column = tile.n0 + rank * C::rows;
-            const int columns =
-                min(C::rows, static_cast<int>(params.groups.n[tile.group] - column));
+            // Where a gate multiplies halves, half as many columns, twice.
+            const uint32_t runs = tile.half ? 2 : 1;
+            const uint32_t column = (tile.n0 + rank * C::rows) / runs;
+            const uint32_t count = tile.half ? tile.half : params.groups.n[tile.group];
+            const int columns = min(static_cast<int>(C::rows / runs), static_cast<int>(count - column));
             const uint32_t rows = min(tile.width, params.groups.m[tile.group] - tile.m0);
             if (columns > 0)
-                for (uint32_t row = lane; row < rows; row += 32) {
+                for (uint32_t i = lane; i < runs * rows; i += 32) {
                     // Whole 16-byte words: those at the ends may reach into a neighbour.
-                    const uint64_t at =
-                        c.address + (tile.m0 + row) * c.row_bytes + column * c.bytes();
+                    const uint32_t row = tile.m0 + i / runs, from = column + i % runs * tile.half;
+                    const uint64_t at = c.address + row * c.row_bytes + from * uint64_t{c.bytes()};
                     const uint64_t begin = at / 16 * 16;
                     const uint64_t end = (at + columns * c.bytes() + 15) / 16 * 16;
                     ptx::bulk_prefetch(begin, end - begin);

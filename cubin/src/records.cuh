@@ -5,7 +5,9 @@
 #include <cstdint>
 
 // One entry of the tile list (TILE in gemmctl): a piece of work for one CTA or cluster. It covers
-// rows [m0, m0 + width) of D, and as many columns from n0 on as the kernel's tile has.
+// rows [m0, m0 + width) of x, which bias, activation and gate make D of, and as many columns as the
+// kernel's tile has: from n0 on, or where a gate multiplies halves, half as many from n0 / 2 on, and
+// those that they are multiplied with.
 //
 // splits = 0: the whole sum over K, and D. An entry of width 0 ends the list.
 // splits > 0, k_tiles > 0: part of the sum, from K tile k0 on; it goes to slot `slot` of the workspace,
@@ -24,9 +26,9 @@ struct alignas(16) Tile {
     uint32_t flag;
     uint32_t readers;  // entries that sum up the parts
     uint32_t row;
-    uint32_t unused;
+    uint32_t half;  // columns of D where a gate multiplies halves of x, else 0: B then has two parts
     uint32_t splits;
-    uint32_t plain;  // beta is 0, and D's rows consist of whole 16-byte words
+    uint32_t plain;  // D is alpha A B, and its rows consist of whole 16-byte words
     float alpha;
     float beta;
 };
@@ -58,6 +60,11 @@ struct Groups {
     const uint32_t* k;
     const uint32_t* width;  // rows of A per tile
     const uint32_t* type_c;
+    const uint64_t* ptr_bias;
+    const uint32_t* type_bias;
+    const uint32_t* bias_along;
+    const uint32_t* activation;
+    const uint32_t* gate;
 };
 
 // The parameters of the GEMM kernel.

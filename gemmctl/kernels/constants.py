@@ -17,6 +17,20 @@ TYPE_BF16 = 0
 TYPE_F16 = 1
 TYPE_F32 = 2
 
+# What comes behind alpha A B + beta C, in the order of BIASES, ACTIVATIONS and GATES
+BIAS_NONE = 0
+BIAS_N = 1
+BIAS_M = 2
+ACTIVATION_NONE = 0
+ACTIVATION_RELU = 1
+ACTIVATION_GELU = 2
+ACTIVATION_GELU_TANH = 3
+ACTIVATION_SILU = 4
+GATE_NONE = 0
+GATE_HALVES = 1
+GATE_PAIRS = 2
+HALF_ROWS = 32  # of B in a box where a gate multiplies halves: one of each for a warpgroup's 64
+
 # Tensor maps
 MAP_BYTES = 128  # of a tensor map, which has to lie on a multiple of it
 MAPS = 2  # of each group: A's and B's

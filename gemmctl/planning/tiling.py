@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from gemmctl.kernels.constants import K_TILE, REDUCED_ROWS, WIDTH_STEP
 from gemmctl.kernels.cubins import Kernel
-from gemmctl.lists.problem import Problem
+from gemmctl.lists.problem import GATES, Problem
 from gemmctl.operands import dtypes
 
 Ints = npt.NDArray[np.int64]
@@ -21,7 +21,7 @@ TILE = np.dtype(
     [
         ("group", np.uint32),  # index into the launch's group arrays
         ("m0", np.uint32),  # first row of D
-        ("n0", np.uint32),  # first column of D
+        ("n0", np.uint32),  # first column of x
         ("width", np.uint32),  # rows of D, a multiple of 16
         ("k0", np.uint32),  # first slice of 64 along K
         ("k_tiles", np.uint32),  # slices along K; 0: nothing to multiply
@@ -30,9 +30,9 @@ TILE = np.dtype(
         ("flag", np.uint32),  # which counts the parts of the same tile
         ("readers", np.uint32),  # entries that add up these parts
         ("row", np.uint32),  # of the parts, where the rows to add up begin
-        ("unused", np.uint32),
+        ("half", np.uint32),  # columns of D where a gate multiplies halves of x, else 0
         ("splits", np.uint32),  # parts that the sum over K is split into; 0: it is not
-        ("plain", np.uint32),  # beta is 0, and D's rows are whole 16-byte words
+        ("plain", np.uint32),  # D is alpha A B, and its rows are whole 16-byte words
         ("alpha", np.float32),
         ("beta", np.float32),
     ]
@@ -215,7 +215,10 @@ def cut(problem: Problem, groups: Ints, kernel: Kernel, choice: Choice, machine:
     of_group["group"] = np.arange(len(groups))
     of_group["width"], of_group["k_tiles"] = planned.widths, planned.k_tiles
     of_group["alpha"], of_group["beta"] = alpha, beta
-    of_group["plain"] = (beta == 0) & words
+    halves = columns.gate[groups] == GATES.index("halves")
+    of_group["half"] = np.where(halves, columns.d_columns[groups], 0)
+    fused = (columns.bias[groups] | columns.activation[groups] | columns.gate[groups]) != 0
+    of_group["plain"] = (beta == 0) & ~fused & words
     runs = _runs(planned)
     tiles = np.repeat(np.take(of_group, runs), planned.whole[runs])
     tiles["m0"], tiles["n0"] = _places(planned, runs)

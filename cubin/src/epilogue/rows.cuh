@@ -4,6 +4,9 @@
 
 #include <cstdint>
 
+#include "epilogue/fused.cuh"
+#include "epilogue/gate.cuh"
+#include "epilogue/output.cuh"
 #include "epilogue/source.cuh"
 #include "epilogue/staging.cuh"
 #include "epilogue/target.cuh"
@@ -12,11 +15,11 @@
 #include "ptx/registers.cuh"
 #include "records.cuh"
 
-// Rows of D at or below a thread's place: of its first column, and of the one 32 further on.
+// Rows at or below a thread's place: of its first column, and of the one 32 staged columns further on.
 struct Left {
     int first, second;
-    __device__ __forceinline__ Left(int rows, int columns)
-        : first(columns > 0 ? rows : 0), second(columns > 32 ? rows : 0) {}
+    __device__ __forceinline__ Left(int rows, const StagedColumns& columns, uint32_t own)
+        : first(columns.left(own) > 0 ? rows : 0), second(columns.left(own + 32) > 0 ? rows : 0) {}
     __device__ __forceinline__ void advance(int rows) {
         first -= rows;
         second -= rows;
@@ -33,21 +36,26 @@ struct Quads {
     static __device__ __forceinline__ uint32_t row(uint32_t thread) { return thread / 16; }
     static __device__ __forceinline__ uint32_t column(uint32_t thread) { return thread % 16 * 4; }
 
-    static __device__ __forceinline__ void load(uint32_t* bits, uint64_t at, const Left& left,
-                                                int row, bool) {
+    static __device__ __forceinline__ void load(uint32_t* bits, uint64_t at, uint64_t,
+                                                const Left& left, int row, bool) {
         Source::load(bits, at, row < left.first);
     }
 
     template <uint32_t buffer_rows>
     static __device__ __forceinline__ void read(float (&sums)[elements], uint32_t buffer,
                                                 uint32_t thread, uint32_t row) {
+        ptx::load_shared(sums, place<buffer_rows>(buffer, thread, row));
+    }
+    template <uint32_t buffer_rows>
+    static __device__ __forceinline__ void write(const float (&x)[elements], uint32_t buffer,
+                                                 uint32_t thread, uint32_t row) {
+        ptx::store_shared(place<buffer_rows>(buffer, thread, row), x);
+    }
+    template <uint32_t buffer_rows>
+    static __device__ __forceinline__ uint32_t place(uint32_t buffer, uint32_t thread,
+                                                     uint32_t row) {
         const uint32_t own = thread / 16, word = thread % 16;
-        const uint4 quad = ptx::load_shared(buffer + (word / 8 * buffer_rows + own) * 128 +
-                                            ((word ^ own) % 8) * 16 + row * 128);
-        sums[0] = __uint_as_float(quad.x);
-        sums[1] = __uint_as_float(quad.y);
-        sums[2] = __uint_as_float(quad.z);
-        sums[3] = __uint_as_float(quad.w);
+        return buffer + (word / 8 * buffer_rows + own) * 128 + ((word ^ own) % 8) * 16 + row * 128;
     }
 
     static __device__ __forceinline__ float value(const uint32_t* bits, int i,
@@ -57,12 +65,7 @@ struct Quads {
 
     static __device__ __forceinline__ void store(uint64_t to, const Left& left, int row,
                                                  const float (&x)[elements]) {
-        const bool wanted = row < left.first;
-        if constexpr (Output::half)
-            ptx::store_64(to, Output::pack(x[0], x[1]), Output::pack(x[2], x[3]), wanted);
-        else
-            ptx::store_128(to, __float_as_uint(x[0]), __float_as_uint(x[1]), __float_as_uint(x[2]),
-                           __float_as_uint(x[3]), wanted);
+        store_four<Output>(to, x, row < left.first);
     }
 };
 
@@ -76,25 +79,36 @@ struct Elements {
     static __device__ __forceinline__ uint32_t row(uint32_t thread) { return thread / 32; }
     static __device__ __forceinline__ uint32_t column(uint32_t thread) { return thread % 32; }
 
-    static __device__ __forceinline__ void load(uint32_t* bits, uint64_t at, const Left& left,
-                                                int row, bool f32) {
+    static __device__ __forceinline__ void load(uint32_t* bits, uint64_t at, uint64_t far,
+                                                const Left& left, int row, bool f32) {
         if (f32) {
             bits[0] = ptx::load_32(at, row < left.first);
-            bits[1] = ptx::load_32(at + 128, row < left.second);
+            bits[1] = ptx::load_32(at + far, row < left.second);
         } else {
             bits[0] = ptx::load_16(at, row < left.first);
-            bits[1] = ptx::load_16(at + 64, row < left.second);
+            bits[1] = ptx::load_16(at + far, row < left.second);
         }
     }
 
     template <uint32_t buffer_rows>
     static __device__ __forceinline__ void read(float (&sums)[elements], uint32_t buffer,
                                                 uint32_t thread, uint32_t row) {
-        const uint32_t own = thread / 32, lane = thread % 32;
-        const uint32_t swizzled = ((lane / 4) ^ own) * 16 ^ row % 8 * 16;
-        const uint32_t from = buffer + own * 128 + swizzled + lane % 4 * 4 + row * 128;
+        const uint32_t from = place(buffer, thread, row);
         sums[0] = __uint_as_float(ptx::load_shared_32(from));
         sums[1] = __uint_as_float(ptx::load_shared_32(from + buffer_rows * 128));
+    }
+    template <uint32_t buffer_rows>
+    static __device__ __forceinline__ void write(const float (&x)[elements], uint32_t buffer,
+                                                 uint32_t thread, uint32_t row) {
+        const uint32_t to = place(buffer, thread, row);
+        ptx::store_shared(to, x[0]);
+        ptx::store_shared(to + buffer_rows * 128, x[1]);
+    }
+    static __device__ __forceinline__ uint32_t place(uint32_t buffer, uint32_t thread,
+                                                     uint32_t row) {
+        const uint32_t own = thread / 32, lane = thread % 32;
+        const uint32_t swizzled = ((lane / 4) ^ own) * 16 ^ row % 8 * 16;
+        return buffer + own * 128 + swizzled + lane % 4 * 4 + row * 128;
     }
 
     static __device__ __forceinline__ float value(const uint32_t* bits, int i,
@@ -130,18 +144,24 @@ enum class Mode { elements, words16, words32 };
 // Registers can only be told apart at compile time, so that all chunks stand in the loop over them, each
 // taking its turn; what comes behind the barrier stands there once. Each thread reads C before it writes D
 // at the same places, which may be the same memory. `registers` hold C on its way.
+//
+// What a group has fused behind that comes last, in a loop of its own over the staged chunk, into which C has
+// then been added in place. Numbers of a bias are put beside every chunk.
 template <int registers, class Output, int blocks, int count, int buffers, int bytes>
 __device__ __forceinline__ void store_rows(const float (&sums)[blocks][count], const Tile& tile,
                                            uint32_t column, const TargetD& target,
-                                           const SourceC& source, Staging<buffers, bytes>& staging,
-                                           uint32_t& turn, uint32_t consumer) {
+                                           const SourceC& source, const Fused& fused,
+                                           Staging<buffers, bytes>& staging,
+                                           BiasLines<buffers>& lines, uint32_t& turn,
+                                           uint32_t consumer) {
     constexpr uint32_t width = 2 * count, rows = bytes / 256;
     constexpr uint32_t chunks = (width + rows - 1) / rows;
     using Narrow = Elements<Output>;
     using Wide16 = Quads<Output, Words16>;
     using Wide32 = Quads<Output, Words32>;
-    const bool adds = tile.beta != 0.0f;
-    const bool wide = (target.ld | target.n) % 4 == 0 && target.address % (4 * Output::size) == 0 &&
+    const bool adds = tile.beta != 0.0f, fuses = fused.any();
+    const uint32_t d_count = fused.gate == GATE_NONE ? target.n : target.n / 2;
+    const bool wide = (target.ld | d_count) % 4 == 0 && target.address % (4 * Output::size) == 0 &&
                       (!adds || ((source.row_bytes | source.address) % (4 * source.bytes())) == 0);
     const Mode mode = !wide                             ? Mode::elements
                       : adds && source.type == TYPE_F32 ? Mode::words32
@@ -151,65 +171,71 @@ __device__ __forceinline__ void store_rows(const float (&sums)[blocks][count], c
     const Decoder decoder(source.type);
 #pragma unroll 1
     for (uint32_t block = 0; block < blocks; ++block) {
-        const uint32_t own = ptx::opaque(threadIdx.x % 128);
         const int height = min(tile.width, target.m - tile.m0);
-        const uint32_t own_row = wide ? Wide16::row(own) : Narrow::row(own);
-        const uint32_t own_column = wide ? Wide16::column(own) : Narrow::column(own);
-        const uint32_t first = column + block * 64 + own_column;
-        const uint32_t row = tile.m0 + own_row;
-        uint32_t bits[registers] = {};
-        Left left(height - own_row, target.n - first);
-        uint64_t to = target.address + (row * target.ld + first) * Output::size;
-        uint64_t from = source.address + row * source.row_bytes + first * uint64_t{source.bytes()};
-        const auto fetch = [&](auto lanes) {
-            using Lanes = decltype(lanes);
-            constexpr int units = rows / Lanes::step,
-                          batch = batch_of(units, Lanes::step, Lanes::registers, registers);
-            const uint64_t from_step = Lanes::step * source.row_bytes;
-            const auto load = [&](bool f32) {
-#pragma unroll
-                for (int u = 0; u < batch; ++u) {
-                    Lanes::load(&bits[u * Lanes::registers], from, left, u * Lanes::step, f32);
-                    from += from_step;
-                }
-            };
-            if constexpr (Lanes::elements == 2) {
-                if (source.type == TYPE_F32) {
-                    load(true);
-                    return;
-                }
-            }
-            load(false);
-        };
-        const auto finish = [&](auto lanes, uint32_t buffer, uint32_t thread) {
-            using Lanes = decltype(lanes);
-            constexpr int units = rows / Lanes::step,
-                          batch = batch_of(units, Lanes::step, Lanes::registers, registers);
-            const float alpha = tile.alpha, beta = tile.beta;
-#pragma unroll 1
-            for (uint32_t done = 0;;) {
-#pragma unroll
-                for (int u = 0; u < batch; ++u) {
-                    float x[Lanes::elements];
-                    Lanes::template read<rows>(x, buffer + done * Lanes::step * 128, thread,
-                                               u * Lanes::step);
-#pragma unroll
-                    for (int i = 0; i < Lanes::elements; ++i) {
-                        x[i] *= alpha;
-                        const float sum =
-                            fmaf(beta, Lanes::value(&bits[u * Lanes::registers], i, decoder), x[i]);
-                        x[i] = adds ? sum : x[i];
-                    }
-                    Lanes::store(to, left, u * Lanes::step, x);
-                    to += to_step;
-                }
-                left.advance(batch * Lanes::step);
-                if (batch == units || (done += batch) == units) break;
-                if (adds) fetch(lanes);
-            }
-        };
 #pragma unroll 1
         for (uint32_t begin = 0; static_cast<int>(begin) < height; begin += rows) {
+            // Computed anew for every chunk: beside the sums of two blocks there is no room to keep it.
+            const uint32_t thread = ptx::opaque(threadIdx.x % 128);
+            const StagedColumns columns(fused.gate, column + block * 64, target.n);
+            const uint32_t own_row = wide ? Wide16::row(thread) : Narrow::row(thread);
+            const uint32_t own_column = wide ? Wide16::column(thread) : Narrow::column(thread);
+            const uint32_t first = columns.of_x(own_column);
+            const uint64_t row = tile.m0 + begin + own_row;
+            uint32_t bits[registers] = {};
+            Left left(height - begin - own_row, columns, own_column);
+            uint64_t from = source.address + row * source.row_bytes + first * uint64_t{source.bytes()};
+            const auto fetch = [&](auto lanes) {
+                using Lanes = decltype(lanes);
+                constexpr int units = rows / Lanes::step,
+                              batch = batch_of(units, Lanes::step, Lanes::registers, registers);
+                const uint64_t from_step = Lanes::step * source.row_bytes;
+                const uint64_t far = columns.far() * uint64_t{source.bytes()};
+                const auto load = [&](bool f32) {
+#pragma unroll
+                    for (int u = 0; u < batch; ++u) {
+                        Lanes::load(&bits[u * Lanes::registers], from, far, left, u * Lanes::step, f32);
+                        from += from_step;
+                    }
+                };
+                if constexpr (Lanes::elements == 2) {
+                    if (source.type == TYPE_F32) {
+                        load(true);
+                        return;
+                    }
+                }
+                load(false);
+            };
+            const auto finish = [&](auto lanes, uint32_t buffer) {
+                using Lanes = decltype(lanes);
+                constexpr int units = rows / Lanes::step,
+                              batch = batch_of(units, Lanes::step, Lanes::registers, registers);
+                const float alpha = tile.alpha, beta = tile.beta;
+                uint64_t to = target.address + (row * target.ld + first) * Output::size;
+#pragma unroll 1
+                for (uint32_t done = 0;;) {
+#pragma unroll
+                    for (int u = 0; u < batch; ++u) {
+                        float x[Lanes::elements];
+                        const uint32_t at = buffer + done * Lanes::step * 128;
+                        Lanes::template read<rows>(x, at, thread, u * Lanes::step);
+#pragma unroll
+                        for (int i = 0; i < Lanes::elements; ++i) {
+                            x[i] *= alpha;
+                            const float sum = fmaf(
+                                beta, Lanes::value(&bits[u * Lanes::registers], i, decoder), x[i]);
+                            x[i] = adds ? sum : x[i];
+                        }
+                        if (fuses)
+                            Lanes::template write<rows>(x, at, thread, u * Lanes::step);
+                        else
+                            Lanes::store(to, left, u * Lanes::step, x);
+                        to += to_step;
+                    }
+                    left.advance(batch * Lanes::step);
+                    if (batch == units || (done += batch) == units) break;
+                    if (adds) fetch(lanes);
+                }
+            };
             if (adds) {
                 switch (mode) {
                     case Mode::elements: fetch(Narrow()); break;
@@ -217,8 +243,17 @@ __device__ __forceinline__ void store_rows(const float (&sums)[blocks][count], c
                     case Mode::words32: fetch(Wide32()); break;
                 }
             }
-            const uint32_t thread = ptx::opaque(threadIdx.x % 128);
-            const uint32_t buffer = ptx::opaque(ptx::shared_address(staging[turn++ % buffers]));
+            uint32_t bias_bits = 0;
+            if (fused.bias.along != BIAS_NONE && thread < 64) {
+                const bool along_n = fused.bias.along == BIAS_N;
+                bias_bits = fused.bias.load(
+                    along_n ? columns.of_x(thread) : tile.m0 + begin + thread,
+                    along_n ? columns.left(thread) > 0
+                            : thread < rows && static_cast<int>(begin + thread) < height);
+            }
+            const uint32_t slot = turn++ % buffers;
+            const uint32_t buffer = ptx::opaque(ptx::shared_address(staging[slot]));
+            const uint32_t line = ptx::shared_address(lines[slot]);
             if constexpr (buffers == 1)
                 ptx::warpgroup_sync(consumer);  // all have read what was in it
             const Corners corners(buffer, thread, rows);
@@ -234,17 +269,22 @@ __device__ __forceinline__ void store_rows(const float (&sums)[blocks][count], c
                     stage_sums(corners, r, values);
                 }
             }
+            if (fused.bias.along != BIAS_NONE && thread < 64)
+                ptx::store_shared(line + thread * 4, fused.bias.value(bias_bits));
             ptx::warpgroup_sync(consumer);
-            switch (mode) {
-                case Mode::elements:
-                    finish(Narrow(), buffer, thread);
-                    break;
-                case Mode::words16:
-                    finish(Wide16(), buffer, thread);
-                    break;
-                case Mode::words32:
-                    finish(Wide32(), buffer, thread);
-                    break;
+            if (adds || !fuses) {
+                switch (mode) {
+                    case Mode::elements: finish(Narrow(), buffer); break;
+                    case Mode::words16: finish(Wide16(), buffer); break;
+                    case Mode::words32: finish(Wide32(), buffer); break;
+                }
+            }
+            if (fuses) {
+                __syncwarp();
+                store_fused<Output, rows>(buffer, line, ptx::opaque(threadIdx.x % 128), fused, target,
+                                          column + block * 64, tile.m0 + begin,
+                                          min(height - int(begin), int(rows)),
+                                          adds ? 1.0f : tile.alpha, wide);
             }
         }
     }

@@ -24,6 +24,19 @@ __device__ __forceinline__ uint32_t load_shared_32(uint32_t address) {
     return bits;
 }
 
+__device__ __forceinline__ void load_shared(float (&values)[4], uint32_t address) {
+    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(values[0]), "=f"(values[1]), "=f"(values[2]), "=f"(values[3])
+                 : "r"(address)
+                 : "memory");
+}
+
+__device__ __forceinline__ void store_shared(uint32_t to, const float (&values)[4]) {
+    asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(to), "f"(values[0]),
+                 "f"(values[1]), "f"(values[2]), "f"(values[3])
+                 : "memory");
+}
+
 __device__ __forceinline__ void store_shared(uint32_t to, float value) {
     asm volatile("st.shared.f32 [%0], %1;" ::"r"(to), "f"(value) : "memory");
 }

@@ -7,7 +7,7 @@
 // number of rows in A's box: the encoder derives more from it than tensormap.replace puts in.
 struct Templates {
     TensorMap a[WIDTHS];  // by the tile's width, in steps of WIDTH_STEP
-    TensorMap b;
+    TensorMap b[2];           // whose box has all rows of a CTA's tile, or HALF_ROWS
 };
 
 // Builds the maps of A and B of every group. Launched with MAP_THREADS threads per CTA. The maps are
@@ -20,7 +20,8 @@ extern "C" __global__ void __launch_bounds__(MAP_THREADS)
     const uint32_t first = blockIdx.x * MAP_THREADS, mine = first + threadIdx.x;
     const uint32_t group = mine / MAPS, is_b = mine % MAPS;
     if (group < group_count) {
-        built[threadIdx.x] = is_b ? templates.b : templates.a[groups.width[group] / WIDTH_STEP - 1];
+        built[threadIdx.x] = is_b ? templates.b[groups.gate[group] == GATE_HALVES]
+                                  : templates.a[groups.width[group] / WIDTH_STEP - 1];
         const uint32_t map = ptx::shared_address(&built[threadIdx.x]);
         const uint32_t k = groups.k[group];
         // An extent of 0 would wrap to 2^32 (the map holds extents less one); such maps stay unused.

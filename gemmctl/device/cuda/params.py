@@ -7,9 +7,7 @@ from dataclasses import fields
 
 from gemmctl.planning.tables import Tables
 
-# What refusals.fused keeps from the kernels, which do not read it yet.
-UNREAD = ("ptr_bias", "type_bias", "bias_along", "activation", "gate")
-GROUP_ARRAYS = [field.name for field in fields(Tables) if field.name not in ("tiles", *UNREAD)]
+GROUP_ARRAYS = [field.name for field in fields(Tables) if field.name != "tiles"]
 
 
 class GroupArrays(ctypes.Structure):

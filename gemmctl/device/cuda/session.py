@@ -21,6 +21,7 @@ from gemmctl.device.cuda.tensormaps import encode_map
 from gemmctl.kernels.constants import (
     FILL_THREADS,
     FLAGS_PER_TILE,
+    HALF_ROWS,
     HASH_THREADS,
     K_TILE,
     MAP_BYTES,
@@ -276,7 +277,7 @@ class CudaSession:
         kernel, count = ready.launch.kernel, len(ready.launch.groups)
         boxes = [
             *(WIDTH_STEP * (i + 1) // kernel.cluster for i in range(WIDTHS)),  # rows of A
-            kernel.rows,  # of B
+            *(kernel.rows, HALF_ROWS),  # of B
         ]
         templates = b"".join(
             encode_map(kernel.operand, self.base, (64, 64), 256, (K_TILE, rows)).tobytes()
