@@ -159,22 +159,22 @@ __device__ __forceinline__ void store_rows(const float (&sums)[blocks][count], c
     using Narrow = Elements<Output>;
     using Wide16 = Quads<Output, Words16>;
     using Wide32 = Quads<Output, Words32>;
-    const bool adds = tile.beta != 0.0f, fuses = fused.any();
-    const uint32_t d_count = fused.gate == GATE_NONE ? target.n : target.n / 2;
-    const bool wide = (target.ld | d_count) % 4 == 0 && target.address % (4 * Output::size) == 0 &&
-                      (!adds || ((source.row_bytes | source.address) % (4 * source.bytes())) == 0);
-    const Mode mode = !wide                             ? Mode::elements
-                      : adds && source.type == TYPE_F32 ? Mode::words32
-                                                        : Mode::words16;
-    const uint32_t step = wide ? Wide16::step : Narrow::step;
-    const uint64_t to_step = step * target.ld * Output::size;
-    const Decoder decoder(source.type);
 #pragma unroll 1
     for (uint32_t block = 0; block < blocks; ++block) {
-        const int height = min(tile.width, target.m - tile.m0);
 #pragma unroll 1
-        for (uint32_t begin = 0; static_cast<int>(begin) < height; begin += rows) {
-            // Computed anew for every chunk: beside the sums of two blocks there is no room to keep it.
+        for (uint32_t begin = 0; begin < width; begin += rows) {
+            // All this anew for every chunk, and some again behind its barrier: beside the sums of two
+            // blocks there is no room to keep it.
+            const auto adds = [&] { return tile.beta != 0.0f; };
+            const auto height_of = [&] { return static_cast<int>(min(tile.width, target.m - tile.m0)); };
+            const int height = height_of();
+            if (static_cast<int>(begin) >= height) break;
+            const uint32_t d_count = fused.gate == GATE_NONE ? target.n : target.n / 2;
+            const bool wide = (target.ld | d_count) % 4 == 0 && target.address % (4 * Output::size) == 0 &&
+                              (!adds() || ((source.row_bytes | source.address) % (4 * source.bytes())) == 0);
+            const Mode mode = !wide                             ? Mode::elements
+                              : adds() && source.type == TYPE_F32 ? Mode::words32
+                                                                : Mode::words16;
             const uint32_t thread = ptx::opaque(threadIdx.x % 128);
             const StagedColumns columns(fused.gate, column + block * 64, target.n);
             const uint32_t own_row = wide ? Wide16::row(thread) : Narrow::row(thread);
@@ -189,7 +189,8 @@ __device__ __forceinline__ void store_rows(const float (&sums)[blocks][count], c
                 constexpr int units = rows / Lanes::step,
                               batch = batch_of(units, Lanes::step, Lanes::registers, registers);
                 const uint64_t from_step = Lanes::step * source.row_bytes;
-                const uint64_t far = columns.far() * uint64_t{source.bytes()};
+                const uint64_t far = StagedColumns(fused.gate, column, target.n).far() *
+                                     uint64_t{source.bytes()};
                 const auto load = [&](bool f32) {
 #pragma unroll
                     for (int u = 0; u < batch; ++u) {
@@ -210,6 +211,9 @@ __device__ __forceinline__ void store_rows(const float (&sums)[blocks][count], c
                 constexpr int units = rows / Lanes::step,
                               batch = batch_of(units, Lanes::step, Lanes::registers, registers);
                 const float alpha = tile.alpha, beta = tile.beta;
+                const bool sums_up = adds(), fuses = fused.any();
+                const Decoder decoder(source.type);
+                const uint64_t to_step = Lanes::step * target.ld * Output::size;
                 uint64_t to = target.address + (row * target.ld + first) * Output::size;
 #pragma unroll 1
                 for (uint32_t done = 0;;) {
@@ -223,7 +227,7 @@ __device__ __forceinline__ void store_rows(const float (&sums)[blocks][count], c
                             x[i] *= alpha;
                             const float sum = fmaf(
                                 beta, Lanes::value(&bits[u * Lanes::registers], i, decoder), x[i]);
-                            x[i] = adds ? sum : x[i];
+                            x[i] = sums_up ? sum : x[i];
                         }
                         if (fuses)
                             Lanes::template write<rows>(x, at, thread, u * Lanes::step);
@@ -233,10 +237,10 @@ __device__ __forceinline__ void store_rows(const float (&sums)[blocks][count], c
                     }
                     left.advance(batch * Lanes::step);
                     if (batch == units || (done += batch) == units) break;
-                    if (adds) fetch(lanes);
+                    if (sums_up) fetch(lanes);
                 }
             };
-            if (adds) {
+            if (adds()) {
                 switch (mode) {
                     case Mode::elements: fetch(Narrow()); break;
                     case Mode::words16: fetch(Wide16()); break;
@@ -272,19 +276,19 @@ __device__ __forceinline__ void store_rows(const float (&sums)[blocks][count], c
             if (fused.bias.along != BIAS_NONE && thread < 64)
                 ptx::store_shared(line + thread * 4, fused.bias.value(bias_bits));
             ptx::warpgroup_sync(consumer);
-            if (adds || !fuses) {
+            if (adds() || !fused.any()) {
                 switch (mode) {
                     case Mode::elements: finish(Narrow(), buffer); break;
                     case Mode::words16: finish(Wide16(), buffer); break;
                     case Mode::words32: finish(Wide32(), buffer); break;
                 }
             }
-            if (fuses) {
+            if (fused.any()) {
                 __syncwarp();
                 store_fused<Output, rows>(buffer, line, ptx::opaque(threadIdx.x % 128), fused, target,
                                           column + block * 64, tile.m0 + begin,
-                                          min(height - int(begin), int(rows)),
-                                          adds ? 1.0f : tile.alpha, wide);
+                                          min(height_of() - int(begin), int(rows)),
+                                          adds() ? 1.0f : tile.alpha, mode != Mode::elements);
             }
         }
     }
