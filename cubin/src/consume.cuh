@@ -47,13 +47,14 @@ __device__ __forceinline__ void consume_tile(Shared<C>& shared, const Params& pa
         store_tile<typename C::Output>(sums, tile, tile.n0 + part * 64, target,
                                        shared.staging[consumer], buffer, consumer);
     };
-    const auto store_general = [&](auto& sums, uint32_t part) {
+    const auto store_general = [&](auto& sums, int first_block) {
         // Registers for C on its way: what sums and 32 for all else leave. With more than 6 beside
         // sums of 192, the compiler spills; more than 24 are never used.
         constexpr int all = C::consumer_registers ? C::consumer_registers : 128;
         constexpr int room = all - int(sizeof(sums) / 4) - 32 < 24 ? 6 : 24;
         ptx::warpgroup_sync(consumer);  // one thread has put aside where C lies, and the like
-        store_rows<room, typename C::Output>(sums, tile, tile.n0 + part * 64, target, c, fused,
+        const auto column = [&] { return tile.n0 + part_of<C>(consumer, first_block) * 64; };
+        store_rows<room, typename C::Output>(sums, tile, column, target, c, fused,
                                              shared.staging[consumer], shared.lines[consumer],
                                              buffer, consumer);
     };
@@ -69,7 +70,7 @@ __device__ __forceinline__ void consume_tile(Shared<C>& shared, const Params& pa
                 scale(sums, tile.alpha);
                 store(sums[0], part);
             } else {
-                store_general(sums, part);
+                store_general(sums, i);
             }
         }
         return;
@@ -81,7 +82,7 @@ __device__ __forceinline__ void consume_tile(Shared<C>& shared, const Params& pa
             Sums<C, w> sums;                                                                  \
             multiply_tile<C, w>(sums, shared, stage, tile.k_tiles, consumer);                 \
             if (tile.splits == 0 && !tile.plain) {                                            \
-                store_general(sums, part_of<C>(consumer, 0));                                 \
+                store_general(sums, 0);                                                       \
                 /* Lanes meet, so that the compiler sees one path behind: without this the */ \
                 /* main loop loses its uniform registers (58 instructions instead of 52). */  \
                 __syncwarp();                                                                 \

@@ -139,7 +139,7 @@ __host__ __device__ constexpr int batch_of(int units, int step, int each, int re
 // How C and D are met: element by element, or in words of four with a C of two or of four bytes each.
 enum class Mode { elements, words16, words32 };
 
-// D of a warpgroup's share of a tile that is not plain: `blocks` times 64 columns from `column` on, of which
+// D of a warpgroup's share of a tile that is not plain: `blocks` times 64 columns from `column()` on, of which
 // `sums` has 2 * count rows. Sums are staged chunk by chunk, and C of a chunk is asked for before that.
 // Registers can only be told apart at compile time, so that all chunks stand in the loop over them, each
 // taking its turn; what comes behind the barrier stands there once. Each thread reads C before it writes D
@@ -147,9 +147,10 @@ enum class Mode { elements, words16, words32 };
 //
 // What a group has fused behind that comes last, in a loop of its own over the staged chunk, into which C has
 // then been added in place. Numbers of a bias are put beside every chunk.
-template <int registers, class Output, int blocks, int count, int buffers, int bytes>
+template <int registers, class Output, int blocks, int count, class Column, int buffers,
+          int bytes>
 __device__ __forceinline__ void store_rows(const float (&sums)[blocks][count], const Tile& tile,
-                                           uint32_t column, const TargetD& target,
+                                           const Column& column, const TargetD& target,
                                            const SourceC& source, const Fused& fused,
                                            Staging<buffers, bytes>& staging,
                                            BiasLines<buffers>& lines, uint32_t& turn,
@@ -159,16 +160,15 @@ __device__ __forceinline__ void store_rows(const float (&sums)[blocks][count], c
     using Narrow = Elements<Output>;
     using Wide16 = Quads<Output, Words16>;
     using Wide32 = Quads<Output, Words32>;
+    const auto height_of = [&] { return static_cast<int>(min(tile.width, target.m - tile.m0)); };
 #pragma unroll 1
     for (uint32_t block = 0; block < blocks; ++block) {
 #pragma unroll 1
-        for (uint32_t begin = 0; begin < width; begin += rows) {
+        for (uint32_t begin = 0; static_cast<int>(begin) < height_of(); begin += rows) {
             // All this anew for every chunk, and some again behind its barrier: beside the sums of two
             // blocks there is no room to keep it.
             const auto adds = [&] { return tile.beta != 0.0f; };
-            const auto height_of = [&] { return static_cast<int>(min(tile.width, target.m - tile.m0)); };
             const int height = height_of();
-            if (static_cast<int>(begin) >= height) break;
             const uint32_t d_count = fused.gate == GATE_NONE ? target.n : target.n / 2;
             const bool wide = (target.ld | d_count) % 4 == 0 && target.address % (4 * Output::size) == 0 &&
                               (!adds() || ((source.row_bytes | source.address) % (4 * source.bytes())) == 0);
@@ -176,7 +176,7 @@ __device__ __forceinline__ void store_rows(const float (&sums)[blocks][count], c
                               : adds() && source.type == TYPE_F32 ? Mode::words32
                                                                 : Mode::words16;
             const uint32_t thread = ptx::opaque(threadIdx.x % 128);
-            const StagedColumns columns(fused.gate, column + block * 64, target.n);
+            const StagedColumns columns(fused.gate, column() + block * 64, target.n);
             const uint32_t own_row = wide ? Wide16::row(thread) : Narrow::row(thread);
             const uint32_t own_column = wide ? Wide16::column(thread) : Narrow::column(thread);
             const uint32_t first = columns.of_x(own_column);
@@ -189,7 +189,7 @@ __device__ __forceinline__ void store_rows(const float (&sums)[blocks][count], c
                 constexpr int units = rows / Lanes::step,
                               batch = batch_of(units, Lanes::step, Lanes::registers, registers);
                 const uint64_t from_step = Lanes::step * source.row_bytes;
-                const uint64_t far = StagedColumns(fused.gate, column, target.n).far() *
+                const uint64_t far = StagedColumns(fused.gate, 0, target.n).far() *
                                      uint64_t{source.bytes()};
                 const auto load = [&](bool f32) {
 #pragma unroll
@@ -286,7 +286,7 @@ __device__ __forceinline__ void store_rows(const float (&sums)[blocks][count], c
             if (fused.any()) {
                 __syncwarp();
                 store_fused<Output, rows>(buffer, line, ptx::opaque(threadIdx.x % 128), fused, target,
-                                          column + block * 64, tile.m0 + begin,
+                                          column() + block * 64, tile.m0 + begin,
                                           min(height_of() - int(begin), int(rows)),
                                           adds() ? 1.0f : tile.alpha, mode != Mode::elements);
             }
