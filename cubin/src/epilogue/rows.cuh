@@ -177,14 +177,12 @@ __device__ __forceinline__ void store_rows(const float (&sums)[blocks][count], c
                                                                 : Mode::words16;
             const uint32_t thread = ptx::opaque(threadIdx.x % 128);
             const StagedColumns columns(fused.gate, column() + block * 64, target.n);
-            const uint32_t own_row = wide ? Wide16::row(thread) : Narrow::row(thread);
-            const uint32_t own_column = wide ? Wide16::column(thread) : Narrow::column(thread);
-            const uint32_t first = columns.of_x(own_column);
-            const uint64_t row = tile.m0 + begin + own_row;
             uint32_t bits[registers] = {};
-            Left left(height - begin - own_row, columns, own_column);
-            uint64_t from = source.address + row * source.row_bytes + first * uint64_t{source.bytes()};
-            const auto fetch = [&](auto lanes) {
+            uint64_t from = 0;
+            const auto left_of = [&](auto lanes, const StagedColumns& columns, uint32_t thread) {
+                return Left(height_of() - begin - lanes.row(thread), columns, lanes.column(thread));
+            };
+            const auto fetch = [&](auto lanes, const Left& left) {
                 using Lanes = decltype(lanes);
                 constexpr int units = rows / Lanes::step,
                               batch = batch_of(units, Lanes::step, Lanes::registers, registers);
@@ -206,8 +204,19 @@ __device__ __forceinline__ void store_rows(const float (&sums)[blocks][count], c
                 }
                 load(false);
             };
+            const auto fetch_first = [&](auto lanes) {
+                const uint32_t row = tile.m0 + begin + lanes.row(thread);
+                const uint32_t first = columns.of_x(lanes.column(thread));
+                from = source.address + row * source.row_bytes + first * uint64_t{source.bytes()};
+                fetch(lanes, left_of(lanes, columns, thread));
+            };
             const auto finish = [&](auto lanes, uint32_t buffer) {
                 using Lanes = decltype(lanes);
+                const uint32_t thread = ptx::opaque(threadIdx.x % 128);
+                const StagedColumns columns(fused.gate, column() + block * 64, target.n);
+                const uint32_t row = tile.m0 + begin + Lanes::row(thread);
+                const uint32_t first = columns.of_x(Lanes::column(thread));
+                Left left = left_of(lanes, columns, thread);
                 constexpr int units = rows / Lanes::step,
                               batch = batch_of(units, Lanes::step, Lanes::registers, registers);
                 const float alpha = tile.alpha, beta = tile.beta;
@@ -237,14 +246,14 @@ __device__ __forceinline__ void store_rows(const float (&sums)[blocks][count], c
                     }
                     left.advance(batch * Lanes::step);
                     if (batch == units || (done += batch) == units) break;
-                    if (sums_up) fetch(lanes);
+                    if (sums_up) fetch(lanes, left);
                 }
             };
             if (adds()) {
                 switch (mode) {
-                    case Mode::elements: fetch(Narrow()); break;
-                    case Mode::words16: fetch(Wide16()); break;
-                    case Mode::words32: fetch(Wide32()); break;
+                    case Mode::elements: fetch_first(Narrow()); break;
+                    case Mode::words16: fetch_first(Wide16()); break;
+                    case Mode::words32: fetch_first(Wide32()); break;
                 }
             }
             uint32_t bias_bits = 0;
@@ -257,7 +266,6 @@ __device__ __forceinline__ void store_rows(const float (&sums)[blocks][count], c
             }
             const uint32_t slot = turn++ % buffers;
             const uint32_t buffer = ptx::opaque(ptx::shared_address(staging[slot]));
-            const uint32_t line = ptx::shared_address(lines[slot]);
             if constexpr (buffers == 1)
                 ptx::warpgroup_sync(consumer);  // all have read what was in it
             const Corners corners(buffer, thread, rows);
@@ -273,6 +281,7 @@ __device__ __forceinline__ void store_rows(const float (&sums)[blocks][count], c
                     stage_sums(corners, r, values);
                 }
             }
+            const uint32_t line = ptx::shared_address(lines[slot]);
             if (fused.bias.along != BIAS_NONE && thread < 64)
                 ptx::store_shared(line + thread * 4, fused.bias.value(bias_bits));
             ptx::warpgroup_sync(consumer);
