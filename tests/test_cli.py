@@ -105,16 +105,6 @@ activate = cpu.activate
 cpu.activate = lambda name, x: activate("gelu_tanh" if name == "gelu" else name, x)
 main()
 """
-A_GPU_WITHOUT_ANY = """
-from dataclasses import replace
-from gemmctl import device
-from gemmctl.__main__ import main
-from gemmctl.device.cpu import CpuDevice
-cuda = CpuDevice()
-cuda.facts = replace(cuda.facts, kind="cuda")
-device.open_device = lambda name: (cuda, None)
-main()
-"""
 
 
 def test_what_is_fused_is_planned_run_and_verified(gemmctl: Command) -> None:
@@ -128,15 +118,6 @@ def test_verify_says_which_group_has_another_activation(gemmctl: Command) -> Non
     done = gemmctl("verify", "-", stdin=FUSED, python=("-c", ANOTHER_GELU))
     assert done.returncode == 1
     assert "group 1: " in done.stdout and "group 0: " not in done.stdout
-
-
-def test_a_gpu_refuses_what_its_kernels_lack_and_nothing_is_run(gemmctl: Command) -> None:
-    done = gemmctl("run", "-", stdin=FUSED, python=("-c", A_GPU_WITHOUT_ANY))
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "no kernel has gate: halves yet; run this list with --device cpu" in done.stderr
-    alone = FUSED.replace("bias: n, activation: silu, gate: halves", "beta: 1, inplace: true")
-    alone = alone.replace("bias: m, bias_type: f32, activation: gelu, ", "")
-    assert gemmctl("run", "-", stdin=alone, python=("-c", A_GPU_WITHOUT_ANY)).returncode == 0
 
 
 # Streams and formats

@@ -131,15 +131,6 @@ def test_tiles_that_multiply_nothing_are_smaller_and_sooner_too_many(k: int, fit
     assert (refusals.refusals(some, KERNELS) == []) == fits
 
 
-@pytest.mark.parametrize("key", ["bias: m", "activation: gelu", "gate: halves"])
-def test_what_only_a_cpu_runs_so_far_is_refused_where_it_is_written(key: str) -> None:
-    some = make_problem(f"m: 8, n: 8, k: 8, {key}", "m: 8, n: 8, k: 8, inplace: true, beta: 1")
-    assert refusals.refusals(some, KERNELS) == []
-    ((mark, said),) = refusals.fused(some)
-    assert mark.text[mark.column - 1 :].startswith(key)
-    assert said == f"no kernel has {key} yet; run this list with --device cpu"
-
-
 def test_everything_that_is_wrong_is_said_at_once() -> None:
     first = make_problem("m: 64, n: 64, k: 8, lda: 65, a_layout: col")
     second = make_problem("m: 64, n: 64, k: 8", "m: 64, n: 64, k: 9")

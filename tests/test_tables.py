@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import fields
 
 import numpy as np
@@ -10,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gemmctl.device.cuda.params import GROUP_ARRAYS
-from gemmctl.kernels import cubins
-from gemmctl.lists.problem import ACTIVATIONS, GATES
+from gemmctl.kernels import constants, cubins
+from gemmctl.lists.problem import ACTIVATIONS, BIASES, GATES
 from gemmctl.operands import data, dtypes
 from gemmctl.operands.data import DataSpec
 from gemmctl.planning import plan, tables
@@ -267,3 +268,13 @@ def test_a_record_to_generate_is_laid_out_as_the_kernel_reads_it() -> None:
     declared = members("Fill")
     assert np.dtype([(member.name, kinds[member.type]) for member in declared]) == FILL
     assert FILL.itemsize == size("Fill")
+
+
+@pytest.mark.parametrize(
+    ("prefix", "words"), [("BIAS", BIASES), ("ACTIVATION", ACTIVATIONS), ("GATE", GATES)]
+)
+def test_the_kernel_calls_biases_activations_and_gates_by_their_places(
+    prefix: str, words: Sequence[str]
+) -> None:
+    stated = {name: value for name, value in vars(constants).items() if name.startswith(prefix)}
+    assert stated == {f"{prefix}_{word.upper()}": place for place, word in enumerate(words)}

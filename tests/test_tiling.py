@@ -149,13 +149,24 @@ def test_what_is_not_split_sums_all_of_k(drawn: Cut) -> None:
         ("n: 60, ldd: 68", "f32", 1),
         ("n: 62, ldd: 68", "f32", 0),
         ("n: 60, ldd: 70", "f32", 0),
+        ("n: 64, bias: n", "bf16", 0),
+        ("n: 64, bias: m", "bf16", 0),
+        ("n: 64, activation: relu", "bf16", 0),
+        ("n: 64, gate: halves", "bf16", 0),
+        ("n: 64, gate: pairs", "bf16", 0),
     ],
 )
-def test_plain_is_what_needs_no_c_and_whose_rows_are_whole_16_byte_words(
+def test_plain_is_alpha_times_a_product_in_rows_of_whole_16_byte_words(
     changes: str, output: str, plain: int
 ) -> None:
     launch = launch_of(make_problem(f"m: 64, k: 64, {changes}"), kernel("64x128", output))
     assert launch.tiles["plain"].tolist() == [plain]
+
+
+@pytest.mark.parametrize(("gate", "half"), [("none", 0), ("halves", 33), ("pairs", 0)])
+def test_a_tile_of_halves_knows_how_far_apart_they_lie(gate: str, half: int) -> None:
+    launch = launch_of(make_problem(f"m: 64, n: 66, k: 1024, gate: {gate}"), kernel("64x128"))
+    assert set(launch.tiles["half"].tolist()) == {half}
 
 
 @given(cuts())

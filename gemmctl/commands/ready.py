@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from gemmctl.commands.sources import TYPED, Sources
-from gemmctl.errors import DeviceFailed, ListError, UsageError
+from gemmctl.errors import DeviceFailed, UsageError
 
 DEVICE_VARIABLE = "GEMMCTL_DEVICE"
 
@@ -72,7 +72,6 @@ def ready(
     from gemmctl.kernels import cubins
     from gemmctl.measuring.tune_cache import TuneCache
     from gemmctl.planning import plan
-    from gemmctl.planning.refusals import fused
     from gemmctl.planning.tiling import H200, Machine
 
     manifest = cubins.manifest()
@@ -81,9 +80,6 @@ def ready(
     device, why_not_gpu = opened(name)
     if why_not_gpu:
         out.note(f"{why_not_gpu}; running on the CPU")
-    refused = [refusal for problem in problems for refusal in fused(problem)]
-    if refused and device.facts.kind == "cuda":
-        raise ListError(refused)
     count = device.facts.sm_count
     machine = H200 if count is None else Machine(count)
     chosen = {}

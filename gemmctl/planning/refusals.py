@@ -37,20 +37,6 @@ def refusals(problem: Problem, kernels: Sequence[Kernel]) -> list[Refusal]:
     return [*_told(problem, rules), *_too_many_tiles(problem)]
 
 
-def fused(problem: Problem) -> list[Refusal]:
-    """What is refused of a problem on a GPU: the kernels have no bias, activation or gate yet."""
-    columns = problem.columns
-
-    def rule(key: str) -> Rule:
-        def told(group: Group) -> Iterator[Refusal]:
-            named = f"{key}: {getattr(group, key)}"
-            yield group.where(key), f"no kernel has {named} yet; run this list with --device cpu"
-
-        return getattr(columns, key) != 0, told
-
-    return _told(problem, [rule(key) for key in ("bias", "activation", "gate")])
-
-
 def _told(problem: Problem, rules: Sequence[Rule]) -> list[Refusal]:
     """What rules say of a problem's groups, each once, in the order of the groups."""
     refused = np.flatnonzero(np.logical_or.reduce([mask for mask, _ in rules]))

@@ -19,10 +19,10 @@ from gemmctl.device.cuda.tensormaps import MAP_BYTES, encode_map
 from gemmctl.judging import verify
 from gemmctl.judging.product import products_of
 from gemmctl.kernels import constants, cubins
-from gemmctl.kernels.constants import K_TILE, MAPS
+from gemmctl.kernels.constants import HALF_ROWS, K_TILE, MAPS
 from gemmctl.kernels.cubins import Kernel
 from gemmctl.lists import reading
-from gemmctl.lists.problem import Problem
+from gemmctl.lists.problem import ACTIVATIONS, BIASES, GATES, Problem
 from gemmctl.operands import data, dtypes
 from gemmctl.operands.data import DataSpec
 from gemmctl.operands.digest import digest
@@ -95,7 +95,16 @@ def test_every_kernel_is_right_on_awkward_shapes(
 
 # Rows of C and D in whole words of four elements, in words of other lengths, and at odd places: columns,
 # and how much longer the rows of D and C are.
-ROWS_OF_C = [(192, 0, 0), (200, 4, 8), (68, 8, 4), (136, 0, 2), (130, 6, 6), (257, 0, 0), (96, 1, 0), (96, 0, 1)]
+ROWS_OF_C = [
+    (192, 0, 0),
+    (200, 4, 8),
+    (68, 8, 4),
+    (136, 0, 2),
+    (130, 6, 6),
+    (257, 0, 0),
+    (96, 1, 0),
+    (96, 0, 1),
+]
 
 
 @pytest.mark.parametrize("kind", data.KINDS)
@@ -114,6 +123,76 @@ def test_c_of_every_type_is_added_wherever_its_rows_lie(
     spec = DataSpec(kind, 19)
     with ran(device, made, spec) as session:
         assert wrong(made, session, spec) == []
+
+
+# Widths and heights around every edge of a block of 64 columns, a box of 32 and a chunk of 48 rows,
+# with D's rows in words of four, and not.
+FUSED_SHAPES = [
+    (1, 2, 8), (17, 64, 64), (47, 66, 72), (49, 128, 8), (83, 130, 136), (97, 136, 0),
+    (176, 258, 200), (193, 384, 64), (250, 520, 320),
+]  # fmt: skip
+
+
+def fused(kernel: Kernel, activation: str, gate: str, spread: int) -> str:
+    """A list with every bias, with and without C, on every group of FUSED_SHAPES."""
+    groups = []
+    for i, (m, n, k) in enumerate(FUSED_SHAPES):
+        for j, bias in enumerate(BIASES):
+            # alpha and k of 0, C of each type or none, a bias of D's type or of f32, packed rows
+            alpha, beta = (1, 0.5, -1)[(i + j) % 3], (0, 1, -0.5)[(i + j + spread) % 3]
+            c, wide = ("bf16", "f16", "f32")[i % 3], ", bias_type: f32" * ((i + spread) % 2)
+            columns = n if gate == "none" else n // 2
+            groups.append(
+                f"{{m: {m}, n: {n}, k: {k}, alpha: {alpha}, beta: {beta}, c: {c}, bias: {bias}"
+                f"{wide if j else ''}, activation: {activation}, gate: {gate}, "
+                f"ldd: {columns + spread * (i % 3)}, ldc: {n + spread * (j % 3)}}}"
+            )
+    head = f"gemmctl: 1\ndefaults: {{a: {kernel.operand}, d: {kernel.output}}}\nproblems:\n"
+    return head + "  - name: fused\n    groups:\n" + "".join(f"      - {g}\n" for g in groups)
+
+
+@pytest.mark.parametrize("kind", data.KINDS)
+@pytest.mark.parametrize("gate", GATES)
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_every_bias_activation_and_gate_is_right_beside_every_c(
+    device: CudaDevice, kernel: Kernel, activation: str, gate: str, kind: data.Kind
+) -> None:
+    for spread in (0, 1):
+        made, spec = planned(fused(kernel, activation, gate, spread), kernel), DataSpec(kind, 23)
+        with ran(device, made, spec) as session:
+            assert wrong(made, session, spec) == []
+
+
+@pytest.mark.parametrize("gate", GATES)
+def test_what_is_fused_behind_split_sums_is_right(
+    device: CudaDevice, kernel: Kernel, gate: str
+) -> None:
+    groups = ", ".join(
+        f"{{m: {m}, n: 264, k: 2112, bias: {bias}, activation: silu, gate: {gate}, beta: {beta}}}"
+        for m, bias, beta in ((7, "n", 0), (150, "m", 1), (300, "none", 0))
+    )
+    head = f"gemmctl: 1\ndefaults: {{a: {kernel.operand}, d: {kernel.output}}}\n"
+    whole = planned(f"{head}problems:\n  - {{name: x, groups: [{groups}]}}\n", kernel)
+    choice = Choice(kernel.name, kernel.max_width, 4)
+    launch = tiling.cut(whole.problem, np.arange(3), kernel, choice, tiling.H200)
+    assert launch.slots > 0
+    spec = DataSpec("normal", 29)
+    made = replace(whole, launches=(launch,))
+    with ran(device, made, spec) as session:
+        assert wrong(made, session, spec) == []
+
+
+def test_what_is_fused_gives_the_same_bits_a_hundred_times(
+    device: CudaDevice, kernel: Kernel
+) -> None:
+    made, spec = planned(fused(kernel, "silu", "halves", 0), kernel), DataSpec("normal", 31)
+    with device.open(made, spec) as session:
+        session.run()
+        first = session.digests()
+        for _ in range(100):
+            session.poison()
+            session.run()
+            assert np.array_equal(session.digests(), first)
 
 
 def test_a_hundred_repeats_give_the_same_bits(device: CudaDevice, kernel: Kernel) -> None:
@@ -176,7 +255,10 @@ def test_split_sums_are_right_and_the_same_every_time(
 
 
 def test_tensor_maps_are_those_of_the_driver(device: CudaDevice, kernel: Kernel) -> None:
-    made = planned(awkward(kernel.operand, kernel.output), kernel)
+    gated = (
+        "      - {m: 40, n: 130, k: 72, gate: halves}\n      - {m: 9, n: 8, k: 8, gate: pairs}\n"
+    )
+    made = planned(awkward(kernel.operand, kernel.output) + gated, kernel)
     (launch,), columns, layout = made.launches, made.problem.columns, made.layout
     with device.open(made, DataSpec("int", 0)) as session:
         (ready,) = session.ready
@@ -187,8 +269,9 @@ def test_tensor_maps_are_those_of_the_driver(device: CudaDevice, kernel: Kernel)
             if k == 0:  # nothing is loaded, and the maps of nothing stay unused
                 continue
             share = int(launch.widths[i]) // kernel.cluster
+            share_b = HALF_ROWS if columns.gate[group] == GATES.index("halves") else kernel.rows
             for which, (offsets, rows, ld, box) in enumerate(
-                [(layout.a, m, columns.lda, share), (layout.b, n, columns.ldb, kernel.rows)]
+                [(layout.a, m, columns.lda, share), (layout.b, n, columns.ldb, share_b)]
             ):
                 expected = encode_map(
                     kernel.operand,
