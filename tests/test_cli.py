@@ -139,6 +139,12 @@ def test_a_gpu_refuses_what_its_kernels_lack_and_nothing_is_run(gemmctl: Command
     assert gemmctl("run", "-", stdin=alone, python=("-c", A_GPU_WITHOUT_ANY)).returncode == 0
 
 
+def test_plan_says_what_a_gpu_would_refuse(gemmctl: Command) -> None:
+    done = gemmctl("plan", "-", stdin=FUSED)
+    assert done.returncode == 0
+    assert "<stdin>:5: a GPU would refuse fused: no kernel has bias: n yet" in done.stderr
+
+
 # Streams and formats
 
 

@@ -43,12 +43,16 @@ def plan(
     """
     from gemmctl.device import roofline
     from gemmctl.kernels import cubins
+    from gemmctl.planning.refusals import fused
     from gemmctl.showing import plan_report
     from gemmctl.showing.output import Output
     from gemmctl.showing.table import View
 
     out = Output(format, quiet, color, View(verbose, columns, sort))
     plans = planned(sources(files, mnk, count, dtype, alpha, beta), only, kernel=kernel)
+    for made in plans:
+        for mark, why in fused(made.problem)[:1]:
+            out.note(f"{mark.file}:{mark.line}: a GPU would refuse {made.problem.name}: {why}")
     report = plan_report.report(plans, roofline.H200, cubins.manifest(), out.view)
     for record in report.records:
         out.stream(report.head, record)

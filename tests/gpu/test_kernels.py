@@ -93,9 +93,18 @@ def test_every_kernel_is_right_on_awkward_shapes(
         assert wrong(made, session, spec) == []
 
 
-# Rows of C and D in whole words of four elements, in words of other lengths, and at odd places: columns,
-# and how much longer the rows of D and C are.
-ROWS_OF_C = [(192, 0, 0), (200, 4, 8), (68, 8, 4), (136, 0, 2), (130, 6, 6), (257, 0, 0), (96, 1, 0), (96, 0, 1)]
+# Rows of C and D in whole words of four elements, in words of other lengths, and at odd places:
+# columns, and how much longer the rows of D and C are.
+ROWS_OF_C = [
+    (192, 0, 0),
+    (200, 4, 8),
+    (68, 8, 4),
+    (136, 0, 2),
+    (130, 6, 6),
+    (257, 0, 0),
+    (96, 1, 0),
+    (96, 0, 1),
+]
 
 
 @pytest.mark.parametrize("kind", data.KINDS)
