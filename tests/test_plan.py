@@ -515,8 +515,8 @@ def test_planning_says_how_long_it_took(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 # What lists that ship were cut into on 2026-11-21, before planning was made fast: the choices, the
-# cycles expected, and all tile lists; edge and ragged since alpha 0 reads no A and the model knows of
-# C. A new kernel or cost model changes them on purpose.
+# cycles expected, and all tile lists; edge and ragged since alpha 0 reads no A, and the model knows
+# of C. A new kernel or cost model changes them on purpose.
 
 AS_BEFORE = {
     "big1": ("128x256-c2 w256", 2330815, "4568420c47bedec6"),
