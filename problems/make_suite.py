@@ -2,7 +2,7 @@
 
     python problems/make_suite.py NAME 'What it stands for.' < shapes.txt > problems/NAME.yaml
 
-All lists of this folder but ragged, edge, tiny, accumulate and epilogue were written by it; they
+All lists of this folder but ragged, edge, tiny and accumulate were written by it; they
 are the record of their own numbers.
 """
 

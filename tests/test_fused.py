@@ -523,6 +523,7 @@ class Constant:
     """An operand of one number."""
 
     recipe = RECIPE_SPECIAL_ROWS
+    dtype = dtypes.F32
 
     def __init__(self, value: float) -> None:
         self._value = value

@@ -135,6 +135,13 @@ class CpuSession:
         return self._arena[begin:end]
 
 
+# What running an entry of the tile list takes, in this order.
+_READ = [
+    *("group", "m0", "n0", "width", "k0", "k_tiles"),
+    *("alpha", "beta", "splits", "slot", "row"),
+]
+
+
 class _Launch:
     """One launch's tables, and how to work through them."""
 
@@ -144,6 +151,7 @@ class _Launch:
         self._arena, self._base = arena, base
         # Python's numbers are several times faster than numpy's one at a time.
         self._columns = {field.name: getattr(table, field.name).tolist() for field in fields(table)}
+        self._columns["tiles"] = table.tiles[_READ].tolist()
         self._adds_up = (table.tiles["splits"] > 0) & (table.tiles["k_tiles"] == 0)
         self._parts: dict[int, npt.NDArray[np.float32]] = {}
 
@@ -161,7 +169,7 @@ class _Launch:
         """Compute some tiles."""
         t = self._columns
         for tile in tiles:
-            g, m0, n0, width, k0, k_tiles, alpha, beta, splits, slot, _, _, row, *_ = tile
+            g, m0, n0, width, k0, k_tiles, alpha, beta, splits, slot, row = tile
             m, n, k, gate = t["m"][g], t["n"][g], t["k"][g], GATES[t["gate"][g]]
             halved = 1 if gate == "none" else 2
             stop = min(n0 + self.kernel.columns_per_tile, n) // halved

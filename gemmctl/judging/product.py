@@ -125,9 +125,9 @@ class Product:
     def sums(self, rows: Indices, cols: range) -> tuple[Doubles, Doubles]:
         """A B and |A||B| there, of shape (rows, cols); the latter 0 for exact sums.
 
-        Infinities and NaNs have no part in |A||B|, subnormals that of _aligned. A B is exact: float64 holds
-        sums up to 2^19 of products of multiples of 2^-17, and float32 those of integers.
-        |A||B| is never too small.
+        Infinities and NaNs have no part in |A||B|, subnormals that of _aligned. A B is exact:
+        float64 holds sums up to 2^19 of products of multiples of 2^-17, and float32 those of
+        integers. |A||B| is never too small.
         """
         total = np.zeros((len(rows), len(cols)))
         magnitude = np.zeros_like(total)

@@ -93,8 +93,8 @@ def test_every_kernel_is_right_on_awkward_shapes(
         assert wrong(made, session, spec) == []
 
 
-# Rows of C and D in whole words of four elements, in words of other lengths, and at odd places: columns,
-# and how much longer the rows of D and C are.
+# Rows of C and D in whole words of four elements, in words of other lengths, and at odd places:
+# columns, and how much longer the rows of D and C are.
 ROWS_OF_C = [
     (192, 0, 0),
     (200, 4, 8),
@@ -258,7 +258,7 @@ def test_tensor_maps_are_those_of_the_driver(device: CudaDevice, kernel: Kernel)
     gated = (
         "      - {m: 40, n: 130, k: 72, gate: halves}\n      - {m: 9, n: 8, k: 8, gate: pairs}\n"
     )
-    made = planned(awkward(kernel.operand, kernel.output) + gated, kernel)
+    made = planned(awkward(kernel.operand, kernel.output) + gated + "\n", kernel)
     (launch,), columns, layout = made.launches, made.problem.columns, made.layout
     with device.open(made, DataSpec("int", 0)) as session:
         (ready,) = session.ready
