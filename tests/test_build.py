@@ -197,10 +197,10 @@ def test_the_ctas_of_an_sm_fit_its_shared_memory(variant: Any) -> None:
 
 
 def shared_bytes(variant: Any, stages: int) -> int:
-    """What Shared takes: stages, staging buffers, records, targets, and the barriers."""
+    """What Shared takes: stages, staging and bias buffers, records, targets, and the barriers."""
     stage = (variant.rows + variant.max_width) * K_TILE * 2
     buffers, buffer_bytes = variant.staging
-    staging = variant.consumers * buffers * buffer_bytes
+    staging = variant.consumers * buffers * (buffer_bytes + 64 * 4)
     targets = variant.consumers * size("TargetD")
     barriers = 8 * (2 * stages + 4 + variant.consumers)
     return stages * stage + staging + 2 * tiling.TILE.itemsize + targets + barriers

@@ -48,10 +48,11 @@ __device__ __forceinline__ void consume_tile(Shared<C>& shared, const Params& pa
                                        shared.staging[consumer], buffer, consumer);
     };
     const auto store_general = [&](auto& sums, int first_block) {
-        // Registers for C on its way: what sums and 32 for all else leave. With more than 6 beside
-        // sums of 192, the compiler spills; more than 24 are never used.
+        // Registers for C on its way: what sums and 32 for all else leave. With more than 6, or 4 for a D
+        // of f32, beside sums of 192, the compiler spills; more than 24 are never used.
         constexpr int all = C::consumer_registers ? C::consumer_registers : 128;
-        constexpr int room = all - int(sizeof(sums) / 4) - 32 < 24 ? 6 : 24;
+        constexpr int crowded = C::Output::half ? 6 : 4;
+        constexpr int room = all - int(sizeof(sums) / 4) - 32 < 24 ? crowded : 24;
         ptx::warpgroup_sync(consumer);  // one thread has put aside where C lies, and the like
         const auto column = [&] { return tile.n0 + part_of<C>(consumer, first_block) * 64; };
         store_rows<room, typename C::Output>(sums, tile, column, target, c, fused,

@@ -28,11 +28,22 @@ struct Fused {
 template <int step>
 __device__ __forceinline__ void add_bias(float (&a)[4], float (&b)[4], uint32_t from_a,
                                          uint32_t from_b) {
+    const auto add = [](float (&x)[4], uint32_t from) {
+        float bias[4];
+        if constexpr (step == 1) {
+            ptx::load_shared(bias, from);
+        } else {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-        a[i] += __uint_as_float(ptx::load_shared_32(from_a + i * step * 4));
-        b[i] += __uint_as_float(ptx::load_shared_32(from_b + i * step * 4));
-    }
+            for (int i = 0; i < 4; ++i)
+                bias[i] = step == 0 && i > 0
+                              ? bias[0]
+                              : __uint_as_float(ptx::load_shared_32(from + i * step * 4));
+        }
+#pragma unroll
+        for (int i = 0; i < 4; ++i) x[i] += bias[i];
+    };
+    add(a, from_a);
+    add(b, from_b);
 }
 
 // D of a staged chunk of `rows` rows, of which `height` exist, by 64 columns: from row m0 and `column` of x on.

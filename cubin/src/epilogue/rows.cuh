@@ -147,8 +147,7 @@ enum class Mode { elements, words16, words32 };
 //
 // What a group has fused behind that comes last, in a loop of its own over the staged chunk, into which C has
 // then been added in place. Numbers of a bias are put beside every chunk.
-template <int registers, class Output, int blocks, int count, class Column, int buffers,
-          int bytes>
+template <int registers, class Output, int blocks, int count, class Column, int buffers, int bytes>
 __device__ __forceinline__ void store_rows(const float (&sums)[blocks][count], const Tile& tile,
                                            const Column& column, const TargetD& target,
                                            const SourceC& source, const Fused& fused,
@@ -170,17 +169,21 @@ __device__ __forceinline__ void store_rows(const float (&sums)[blocks][count], c
             const auto adds = [&] { return tile.beta != 0.0f; };
             const int height = height_of();
             const uint32_t d_count = fused.gate == GATE_NONE ? target.n : target.n / 2;
-            const bool wide = (target.ld | d_count) % 4 == 0 && target.address % (4 * Output::size) == 0 &&
-                              (!adds() || ((source.row_bytes | source.address) % (4 * source.bytes())) == 0);
-            const Mode mode = !wide                             ? Mode::elements
+            const bool wide =
+                (target.ld | d_count) % 4 == 0 && target.address % (4 * Output::size) == 0 &&
+                (!adds() || ((source.row_bytes | source.address) % (4 * source.bytes())) == 0);
+            const Mode mode = !wide                               ? Mode::elements
                               : adds() && source.type == TYPE_F32 ? Mode::words32
-                                                                : Mode::words16;
+                                                                  : Mode::words16;
             const uint32_t thread = ptx::opaque(threadIdx.x % 128);
             const StagedColumns columns(fused.gate, column() + block * 64, target.n);
             uint32_t bits[registers] = {};
             uint64_t from = 0;
-            const auto left_of = [&](auto lanes, const StagedColumns& columns, uint32_t thread) {
-                return Left(height_of() - begin - lanes.row(thread), columns, lanes.column(thread));
+            const auto row_of = [&](uint32_t thread) {
+                return mode == Mode::elements ? Narrow::row(thread) : Wide16::row(thread);
+            };
+            const auto column_of = [&](uint32_t thread) {
+                return mode == Mode::elements ? Narrow::column(thread) : Wide16::column(thread);
             };
             const auto fetch = [&](auto lanes, const Left& left) {
                 using Lanes = decltype(lanes);
@@ -192,7 +195,8 @@ __device__ __forceinline__ void store_rows(const float (&sums)[blocks][count], c
                 const auto load = [&](bool f32) {
 #pragma unroll
                     for (int u = 0; u < batch; ++u) {
-                        Lanes::load(&bits[u * Lanes::registers], from, far, left, u * Lanes::step, f32);
+                        Lanes::load(&bits[u * Lanes::registers], from, far, left, u * Lanes::step,
+                                    f32);
                         from += from_step;
                     }
                 };
@@ -204,26 +208,15 @@ __device__ __forceinline__ void store_rows(const float (&sums)[blocks][count], c
                 }
                 load(false);
             };
-            const auto fetch_first = [&](auto lanes) {
-                const uint32_t row = tile.m0 + begin + lanes.row(thread);
-                const uint32_t first = columns.of_x(lanes.column(thread));
-                from = source.address + row * source.row_bytes + first * uint64_t{source.bytes()};
-                fetch(lanes, left_of(lanes, columns, thread));
-            };
-            const auto finish = [&](auto lanes, uint32_t buffer) {
+            const auto finish = [&](auto lanes, uint32_t buffer, uint32_t thread, Left left,
+                                    uint64_t to) {
                 using Lanes = decltype(lanes);
-                const uint32_t thread = ptx::opaque(threadIdx.x % 128);
-                const StagedColumns columns(fused.gate, column() + block * 64, target.n);
-                const uint32_t row = tile.m0 + begin + Lanes::row(thread);
-                const uint32_t first = columns.of_x(Lanes::column(thread));
-                Left left = left_of(lanes, columns, thread);
                 constexpr int units = rows / Lanes::step,
                               batch = batch_of(units, Lanes::step, Lanes::registers, registers);
                 const float alpha = tile.alpha, beta = tile.beta;
                 const bool sums_up = adds(), fuses = fused.any();
                 const Decoder decoder(source.type);
                 const uint64_t to_step = Lanes::step * target.ld * Output::size;
-                uint64_t to = target.address + (row * target.ld + first) * Output::size;
 #pragma unroll 1
                 for (uint32_t done = 0;;) {
 #pragma unroll
@@ -250,10 +243,13 @@ __device__ __forceinline__ void store_rows(const float (&sums)[blocks][count], c
                 }
             };
             if (adds()) {
+                const Left left(height - begin - row_of(thread), columns, column_of(thread));
+                from = source.address + (tile.m0 + begin + row_of(thread)) * source.row_bytes +
+                       columns.of_x(column_of(thread)) * uint64_t{source.bytes()};
                 switch (mode) {
-                    case Mode::elements: fetch_first(Narrow()); break;
-                    case Mode::words16: fetch_first(Wide16()); break;
-                    case Mode::words32: fetch_first(Wide32()); break;
+                    case Mode::elements: fetch(Narrow(), left); break;
+                    case Mode::words16: fetch(Wide16(), left); break;
+                    case Mode::words32: fetch(Wide32(), left); break;
                 }
             }
             uint32_t bias_bits = 0;
@@ -286,10 +282,17 @@ __device__ __forceinline__ void store_rows(const float (&sums)[blocks][count], c
                 ptx::store_shared(line + thread * 4, fused.bias.value(bias_bits));
             ptx::warpgroup_sync(consumer);
             if (adds() || !fused.any()) {
+                const uint32_t thread = ptx::opaque(threadIdx.x % 128);
+                const StagedColumns columns(fused.gate, column() + block * 64, target.n);
+                const Left left(height_of() - begin - row_of(thread), columns, column_of(thread));
+                const uint64_t row = tile.m0 + begin + row_of(thread);
+                const uint64_t to = target.address + (row * target.ld +
+                                                      columns.of_x(column_of(thread))) *
+                                                         Output::size;
                 switch (mode) {
-                    case Mode::elements: finish(Narrow(), buffer); break;
-                    case Mode::words16: finish(Wide16(), buffer); break;
-                    case Mode::words32: finish(Wide32(), buffer); break;
+                    case Mode::elements: finish(Narrow(), buffer, thread, left, to); break;
+                    case Mode::words16: finish(Wide16(), buffer, thread, left, to); break;
+                    case Mode::words32: finish(Wide32(), buffer, thread, left, to); break;
                 }
             }
             if (fused.any()) {
