@@ -1,0 +1,66 @@
+"""What the kernels make of an activation, redone in numpy with the numbers in their source."""
+
+from __future__ import annotations
+
+import re
+from itertools import product
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from gemmctl.judging.expected import ARGUMENT_ERROR, VALUE_ERROR
+from gemmctl.operands.activations import activate
+from sources import text
+
+Floats = npt.NDArray[np.float32]
+F32 = np.float32
+# What the PTX ISA says of ex2.approx and rcp.approx: relative errors.
+EXP2_ERROR, RECIPROCAL_ERROR = 2.0**-22, 2.0**-23
+SMALLEST = 2.0**-126  # normal float32; .ftz makes 0 of what is below
+LARGE = np.logspace(1, 38, 50_000)
+ARGUMENTS = np.concatenate([np.linspace(-16, 16, 400_001), LARGE, -LARGE]).astype(F32)
+
+
+def numbers(function: str) -> list[F32]:
+    """The literals in the body of a function of activation.cuh, in their order."""
+    source = text("epilogue/activation.cuh")
+    (body,) = re.findall(rf"float {function}\(float x\) {{(.*?)\n?}}\n", source, re.S)
+    return [F32(found) for found in re.findall(r"(-?[\d.]+(?:e[-+]\d+)?)f\b", body)]
+
+
+def fma(x: Floats, y: Floats | F32, z: F32) -> Floats:
+    """x y + z, rounded once, but for what float64 rounds."""
+    exact: Floats = (x.astype(np.float64) * np.float64(y) + np.float64(z)).astype(F32)
+    return exact
+
+
+def exponent(activation: str, x: Floats) -> Floats:
+    """The power of 2 in the share of x."""
+    if activation == "silu":
+        (factor,) = numbers("silu_exponent")
+        return factor * x
+    most, *factors = numbers(f"{activation}_exponent")
+    square = np.minimum(x * x, most)
+    sum_ = np.full_like(x, factors[0])
+    for factor in factors[1:]:
+        sum_ = fma(sum_, square, factor)
+    return x * sum_
+
+
+def flushed(x: npt.NDArray[np.float64]) -> Floats:
+    """Rounded to float32, and 0 where that is subnormal."""
+    return np.where(x < SMALLEST, 0, x).astype(F32)
+
+
+@pytest.mark.parametrize("activation", ["gelu", "gelu_tanh", "silu"])
+def test_the_kernel_promises_less_error_than_verify_allows(activation: str) -> None:
+    right = activate(activation, ARGUMENTS.astype(np.float64))
+    allowed = VALUE_ERROR * np.abs(right) + ARGUMENT_ERROR * np.abs(ARGUMENTS.astype(np.float64))
+    with np.errstate(over="ignore"):
+        power = np.exp2(exponent(activation, ARGUMENTS).astype(np.float64))
+        for first, second in product((-1, 1), repeat=2):
+            divisor = F32(1) + flushed(power * (1 + first * EXP2_ERROR))
+            share = flushed(1 / divisor.astype(np.float64) * (1 + second * RECIPROCAL_ERROR))
+            got = ARGUMENTS * np.minimum(share, 1)
+            assert (np.abs(got - right) <= 0.8 * allowed).all()
