@@ -99,8 +99,8 @@ class Variant:
 
     @property
     def control_bytes(self) -> int:
-        """For records, barriers and lines of a bias, up to the ring's alignment."""
-        return 1024 * self.consumers
+        """For records, lines of a bias and barriers, which a whole SM has room for more of."""
+        return 2048 if self.ctas_per_sm == 1 else 1024 * self.consumers
 
     @property
     def stages(self) -> int:

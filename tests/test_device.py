@@ -31,7 +31,7 @@ from gemmctl.device.cuda.params import GroupArrays, Params
 from gemmctl.device.cuda.session import CudaSession
 from gemmctl.errors import DeviceFailed, DeviceHung, DeviceUnusable
 from gemmctl.kernels import cubins
-from gemmctl.kernels.constants import HASH_THREADS, MAP_THREADS, MAPS, QUANTILES
+from gemmctl.kernels.constants import HALF_ROWS, HASH_THREADS, MAP_THREADS, MAPS, QUANTILES
 from gemmctl.kernels.cubins import Kernel
 from gemmctl.operands import data, dtypes
 from gemmctl.operands.data import DataSpec
@@ -867,7 +867,7 @@ def test_a_launch_whose_ctas_wait_for_each_other_is_cooperative(driver: Driver) 
 
 
 @pytest.mark.parametrize("name", ["128x256-c2", "128x256", "64x128"])
-def test_there_is_a_map_for_every_width_that_a_ctas_share_of_a_tile_can_have(
+def test_there_is_a_map_for_every_width_of_a_ctas_share_and_for_all_of_b_or_a_gates_half(
     name: str, driver: Driver
 ) -> None:
     made = plan_of("m: 64, n: 64, k: 64", kernel=name)
@@ -875,7 +875,8 @@ def test_there_is_a_map_for_every_width_that_a_ctas_share_of_a_tile_can_have(
         pass
     kernel, code = made.launches[0].kernel, dtypes.BF16.tensormap_code
     of_a = [(code, (K_TILE, width // kernel.cluster)) for width in range(16, 257, 16)]
-    assert driver.encoded == [*of_a, (code, (K_TILE, kernel.rows))]
+    of_b = [(code, (K_TILE, rows)) for rows in (kernel.rows, HALF_ROWS)]
+    assert driver.encoded == [*of_a, *of_b]
 
 
 def test_a_map_that_the_driver_refuses_is_an_error(driver: Driver) -> None:
