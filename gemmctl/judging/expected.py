@@ -18,8 +18,8 @@ from gemmctl.operands.dtypes import DType
 
 # What a device may err by where it computes a gelu, gelu_tanh or silu of x in float32: so much of
 # the value, for exponentials and divisions that are good to 16 units in the last place, and so much
-# of x, for tails that are the difference of numbers near 1. numpy's float32 functions take up a
-# quarter of it; no kernel computes any of them yet.
+# of x, for tails that are the difference of numbers near 1. What the kernel promises is in
+# docs/kernel.md; numpy's float32 functions take up a quarter of it.
 VALUE_ERROR = 2.0**-20
 ARGUMENT_ERROR = 2.0**-24
 
