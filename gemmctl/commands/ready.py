@@ -73,7 +73,7 @@ def ready(
     from gemmctl.measuring.tune_cache import TuneCache
     from gemmctl.planning import plan
     from gemmctl.planning.refusals import fused
-    from gemmctl.planning.tiling import H200, Machine
+    from gemmctl.planning.tiling import machine_of
 
     manifest = cubins.manifest()
     kernels = manifest.named(kernel)
@@ -81,15 +81,14 @@ def ready(
     device, why_not_gpu = opened(name)
     if why_not_gpu:
         out.note(f"{why_not_gpu}; running on the CPU")
-    refused = [refusal for problem in problems for refusal in fused(problem)]
-    if refused and device.facts.kind == "cuda":
-        raise ListError(refused)
-    count = device.facts.sm_count
-    machine = H200 if count is None else Machine(count)
+    if device.facts.kind == "cuda":
+        refused = [refusal for problem in problems for refusal in fused(problem)]
+        if refused:
+            raise ListError(refused)
     chosen = {}
     if tuned and kernel is None and launch in plan.TOGETHER:
         chosen = TuneCache(device.facts, manifest, out.note).find(problems)
-    plans = plan.make(problems, kernels, machine, launch, chosen)
+    plans = plan.make(problems, kernels, machine_of(device.facts.sm_count), launch, chosen)
     for made in plans:
         if made.layout.size > device.facts.memory_bytes:
             raise DeviceFailed(
