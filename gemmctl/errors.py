@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 SNIPPET = 100  # characters of a long source line that an error shows
@@ -90,3 +90,9 @@ class DeviceHung(DeviceFailed):
     The driver would wait for that kernel when the process cleans up, so whoever
     reports this error has to leave the process without clean-up.
     """
+
+
+def listed(words: Sequence[str]) -> str:
+    """``a, b and c``, for a sentence."""
+    *most, last = words
+    return f"{', '.join(most)}{' and ' if most else ''}{last}"

@@ -761,10 +761,13 @@ def test_what_torch_cannot_capture_is_timed_as_calls_with_the_reason(
     assert rival.reason.endswith("says: operation not permitted when stream is capturing")
 
 
-@pytest.mark.parametrize(
+alone_and_gated = pytest.mark.parametrize(
     ("name", "groups"),
     [*((name, EQUAL) for name in EXACTLY), *((name, GATED) for name in EXACTLY if name in TORCH)],
 )
+
+
+@alone_and_gated
 def test_what_an_earlier_run_left_does_not_count_for_a_graph(
     fake: FakeTorch, name: str, groups: tuple[str, ...]
 ) -> None:
@@ -776,10 +779,7 @@ def test_what_an_earlier_run_left_does_not_count_for_a_graph(
     assert rival.reason.startswith("as a graph, ")
 
 
-@pytest.mark.parametrize(
-    ("name", "groups"),
-    [*((name, EQUAL) for name in EXACTLY), *((name, GATED) for name in EXACTLY if name in TORCH)],
-)
+@alone_and_gated
 def test_what_an_earlier_run_left_does_not_count_for_calls(
     fake: FakeTorch, monkeypatch: pytest.MonkeyPatch, name: str, groups: tuple[str, ...]
 ) -> None:

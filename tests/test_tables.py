@@ -188,7 +188,7 @@ def test_what_is_generated_again_is_c_in_place() -> None:
         "m: 24, n: 40, k: 64, beta: 1", "m: 24, n: 40, k: 64, beta: 1, inplace: true, ldd: 48",
         "m: 24, n: 40, k: 64, inplace: true",
     )  # fmt: skip
-    again = tables.refills(made, ADDRESS, SPEC)
+    again = tables.refills(tables.fills(made, ADDRESS, SPEC), made, ADDRESS)
     assert again["ptr"].tolist() == [ADDRESS + int(made.layout.d[1])]
     assert (again["rows"], again["cols"], again["ld"]) == (24, 40, 48)
 

@@ -26,7 +26,7 @@ from gemmctl.measuring import tune_cache
 from gemmctl.planning import cost, plan
 from gemmctl.planning.cost import Constants
 from gemmctl.planning.plan import Plan
-from gemmctl.planning.tiling import H200, Choice, Floats, Machine
+from gemmctl.planning.tiling import Choice, Floats, machine_of
 
 # The choice is between candidates of one problem, so an error that all of them share matters
 # little; nor does it matter how slow exactly a slow one is.
@@ -122,7 +122,7 @@ def read(rows: Sequence[Row], problems: Iterable[Problem]) -> Iterator[Measured]
             continue
         candidates.sort(key=lambda candidate: considered(candidate[0]))
         count = tried[0]["device.sm_count"]  # empty of a CPU
-        machine = Machine(int(count)) if count else H200
+        machine = machine_of(int(count) if count else None)
         plans = [
             plan.make([by_name[name]], kernels, machine, chosen={name: choices})[0]
             for choices, _ in candidates

@@ -72,7 +72,7 @@ def ready(
     from gemmctl.kernels import cubins
     from gemmctl.measuring.tune_cache import TuneCache
     from gemmctl.planning import plan
-    from gemmctl.planning.tiling import H200, Machine
+    from gemmctl.planning.tiling import machine_of
 
     manifest = cubins.manifest()
     kernels = manifest.named(kernel)
@@ -80,12 +80,10 @@ def ready(
     device, why_not_gpu = opened(name)
     if why_not_gpu:
         out.note(f"{why_not_gpu}; running on the CPU")
-    count = device.facts.sm_count
-    machine = H200 if count is None else Machine(count)
     chosen = {}
     if tuned and kernel is None and launch in plan.TOGETHER:
         chosen = TuneCache(device.facts, manifest, out.note).find(problems)
-    plans = plan.make(problems, kernels, machine, launch, chosen)
+    plans = plan.make(problems, kernels, machine_of(device.facts.sm_count), launch, chosen)
     for made in plans:
         if made.layout.size > device.facts.memory_bytes:
             raise DeviceFailed(

@@ -65,8 +65,9 @@ class CpuDevice:
         arena = np.empty(needed, np.uint8)
         with ThreadPoolExecutor(blas.THREADS) as pool:
             _poison(arena, pool)
-            _fill(arena, tables.fills(plan, 0, data), pool)
-            yield CpuSession(plan, arena, pool, data)
+            fills = tables.fills(plan, 0, data)
+            _fill(arena, fills, pool)
+            yield CpuSession(plan, arena, pool, tables.refills(fills, plan, 0))
 
     def telemetry(self) -> Telemetry | None:
         """None: clocks and power are not read on a CPU."""
@@ -76,10 +77,12 @@ class CpuDevice:
 class CpuSession:
     """A plan with its operands in this process's memory."""
 
-    def __init__(self, plan: Plan, arena: Bytes, pool: Executor, spec: DataSpec) -> None:
+    def __init__(
+        self, plan: Plan, arena: Bytes, pool: Executor, refills: npt.NDArray[np.void]
+    ) -> None:
+        """``refills``: FILL records of what runs write over, as offsets in the arena."""
         started = perf_counter()
-        self._plan = plan
-        self._refills = tables.refills(plan, 0, spec)
+        self._plan, self._refills = plan, refills
         self._arena = arena
         self._pool = pool
         base = arena.ctypes.data

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
-from gemmctl.errors import ListError, Mark, UsageError
+from gemmctl.errors import ListError, Mark, UsageError, listed
 from gemmctl.lists import yamlfile
 from gemmctl.lists.fields import DEFAULTS, FIELDS, FORMAT, MAX_GROUPS, Choice, Integer
 from gemmctl.lists.problem import Group, Problem
@@ -340,7 +340,7 @@ def _mapping(node: Node, what: str, errors: Errors) -> dict[str, Entry] | None:
     if slips:
         places, written, meant = zip(*slips, strict=True)
         unknown = "unknown keys" if len(slips) > 1 else "unknown key"
-        told = f"{unknown} {_listed(written)} in {what}; did you mean {_listed(meant)}?"
+        told = f"{unknown} {listed(written)} in {what}; did you mean {listed(meant)}?"
         errors.append((places[0].mark, told))
     return entries
 
@@ -370,11 +370,6 @@ def _hint(word: object, words: Sequence[str]) -> str:
 
 def _closest(word: object, words: Sequence[str]) -> str | None:
     return next(iter(difflib.get_close_matches(str(word).lower(), words, n=1)), None)
-
-
-def _listed(words: Sequence[str]) -> str:
-    """``a, b and c``."""
-    return " and ".join([*([", ".join(words[:-1])] if words[:-1] else []), words[-1]])
 
 
 def _said(value: object) -> str:

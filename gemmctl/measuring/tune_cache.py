@@ -19,7 +19,7 @@ from gemmctl.kernels.constants import WIDTH_STEP
 from gemmctl.kernels.cubins import Manifest
 from gemmctl.lists.problem import Problem
 from gemmctl.planning.plan import Plan, by_types
-from gemmctl.planning.tiling import H200, Choice, Machine, grid
+from gemmctl.planning.tiling import Choice, grid, machine_of
 
 FORMAT = 1  # of the files; another number whenever a reader of the old one would err
 MAX_SPLITS = 1 << 16  # far more than are ever worth considering
@@ -57,7 +57,7 @@ class TuneCache:
     def __init__(self, facts: Facts, cubins: Manifest, note: Callable[[str], None]) -> None:
         """``note`` is told a line for each file or folder that cannot be used, once."""
         self._device = {"gpu": facts.name, "sm_count": facts.sm_count}
-        self._machine = H200 if facts.sm_count is None else Machine(facts.sm_count)
+        self._machine = machine_of(facts.sm_count)
         self._cubins = cubins
         self._note, self._noted = note, set[str]()
 

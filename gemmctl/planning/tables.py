@@ -133,9 +133,8 @@ def fills(plan: Plan, base: int, spec: DataSpec) -> npt.NDArray[np.void]:
     return np.concatenate(parts)
 
 
-def refills(plan: Plan, base: int, spec: DataSpec) -> npt.NDArray[np.void]:
-    """Those of them that lie in D: every C in place, which a run writes over."""
-    records = fills(plan, base, spec)
+def refills(records: npt.NDArray[np.void], plan: Plan, base: int) -> npt.NDArray[np.void]:
+    """Those of ``fills`` that lie in D: every C in place, which a run writes over."""
     return records[records["ptr"] >= base + plan.layout.d_begin]
 
 

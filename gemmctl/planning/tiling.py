@@ -56,6 +56,11 @@ class Machine:
 H200 = Machine(sm_count=132)
 
 
+def machine_of(sm_count: int | None) -> Machine:
+    """A GPU of so many SMs; what has none is planned for as an H200."""
+    return H200 if sm_count is None else Machine(sm_count)
+
+
 @dataclass(frozen=True, order=True)
 class Choice:
     """How a launch is cut: which kernel, the widest tile, and into how many parts K is split."""

@@ -57,8 +57,9 @@ class CudaSession:
         self.device, self._plan, self.cleanup = device, plan, cleanup
         self.base = device.allocate(plan.layout.size, cleanup)
         device.fill_bytes(self.base, plan.layout.size, 0xFF)
-        self._generate(tables.fills(plan, self.base, data))
-        self._refills = tables.refills(plan, self.base, data)
+        fills = tables.fills(plan, self.base, data)
+        self._generate(fills)
+        self._refills = tables.refills(fills, plan, self.base)
         device.wait()
         kernels = [
             device.function(k.file, k.symbol, k.shared_bytes)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 import numpy as np
 
 from gemmctl.device.base import repeat
-from gemmctl.errors import DeviceFailed
+from gemmctl.errors import DeviceFailed, listed
 from gemmctl.judging.manner import Manner
 from gemmctl.planning.plan import Plan
 
@@ -113,7 +113,7 @@ def require_same(plan: Plan, groups: Sequence[int], *keys: str) -> None:
         CALLED.get(key, key) for key in keys if len({getattr(group, key) for group in found}) > 1
     ]
     if differing:
-        raise Inapplicable(f"groups differ in {_and(differing)}")
+        raise Inapplicable(f"groups differ in {listed(differing)}")
 
 
 def require_none(
@@ -123,9 +123,4 @@ def require_none(
     found = [plan.problem.groups[i] for i in groups]
     having = [key for key in keys if any(getattr(group, key) != "none" for group in found)]
     if having:
-        raise Inapplicable(f"{who} knows no {_and(having)}")
-
-
-def _and(words: Sequence[str]) -> str:
-    *most, last = words
-    return f"{', '.join(most)}{' and ' if most else ''}{last}"
+        raise Inapplicable(f"{who} knows no {listed(having)}")
