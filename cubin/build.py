@@ -22,6 +22,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,7 +44,8 @@ CTA_RESERVED_BYTES = 1024  # of these, taken by the system for each CTA
 
 OPERANDS = {"bf16": "wgmma::Bf16", "f16": "wgmma::F16"}
 OUTPUTS = {"bf16": "OutBf16", "f16": "OutF16", "f32": "OutF32"}
-LAYOUTS = {"a": "row", "b": "col", "d": "row"}
+K_MAJOR = ("row", "col")  # layouts of A and B in which K is contiguous
+LAYOUTS = [K_MAJOR, ("row", "row"), ("col", "col"), ("col", "row")]
 
 # The kernels around the GEMM, and their sources in src/support/.
 SUPPORT = {
@@ -63,6 +65,7 @@ class Variant:
     cluster: int
     ctas_per_sm: int
     pingpong: bool = False
+    layouts: Sequence[tuple[str, str]] = (K_MAJOR,)  # of A and B, each of which is compiled
     # What setmaxnreg leaves to a thread that loads and gives to one that multiplies; 0: not used.
     loader_registers: int = 0
     consumer_registers: int = 0
@@ -137,9 +140,9 @@ class Variant:
 COOPERATIVE = {"loader_registers": 56, "consumer_registers": 224}  # 128 sums a thread, at most
 PINGPONG = {"pingpong": True, "loader_registers": 40, "consumer_registers": 232}  # 192 sums
 VARIANTS = [
-    Variant(consumers=2, max_width=256, cluster=2, ctas_per_sm=1, **COOPERATIVE),
+    Variant(consumers=2, max_width=256, cluster=2, ctas_per_sm=1, layouts=LAYOUTS, **COOPERATIVE),
     Variant(consumers=2, max_width=256, cluster=1, ctas_per_sm=1, **COOPERATIVE),
-    Variant(consumers=2, max_width=192, cluster=2, ctas_per_sm=1, **PINGPONG),
+    Variant(consumers=2, max_width=192, cluster=2, ctas_per_sm=1, layouts=LAYOUTS, **PINGPONG),
     Variant(consumers=1, max_width=128, cluster=1, ctas_per_sm=2),
 ]
 
@@ -186,16 +189,27 @@ def compile_cubin(nvcc: list[str], source: str, defines: dict[str, str], to: Pat
 
 
 def build_gemm(
-    nvcc: list[str], variant: Variant, operand: str, output: str, to: Path
+    nvcc: list[str],
+    variant: Variant,
+    operand: str,
+    output: str,
+    layouts: tuple[str, str],
+    to: Path,
 ) -> dict[str, object]:
-    """Compile a variant for a pair of types into a folder; returns its entry in the manifest.
+    """Compile a variant for two types and layouts into a folder; returns its manifest entry.
 
     Exits if its warpgroups would claim more registers than the launch has.
     """
-    layouts = "".join(layout[0] for layout in LAYOUTS.values())
-    file = f"gemm_{operand}_{output}_{layouts}_{variant.name}.cubin"
-    types = {"OPERAND": OPERANDS[operand], "OUTPUT": OUTPUTS[output]}
-    registers = compile_cubin(nvcc, "gemm.cu", {**types, **variant.defines}, to / file)
+    a_layout, b_layout = layouts
+    file = f"gemm_{operand}_{output}_{a_layout[0]}{b_layout[0]}r_{variant.name}.cubin"
+    defines = {
+        "OPERAND": OPERANDS[operand],
+        "OUTPUT": OUTPUTS[output],
+        "A_ACROSS": str(a_layout == "col").lower(),
+        "B_ACROSS": str(b_layout == "row").lower(),
+        **variant.defines,
+    }
+    registers = compile_cubin(nvcc, "gemm.cu", defines, to / file)
     launched = variant.threads * registers
     if variant.claimed_registers > launched:
         sys.exit(
@@ -208,7 +222,8 @@ def build_gemm(
         "symbol": "gemm",
         "operand": operand,
         "output": output,
-        "layouts": ", ".join(LAYOUTS.values()),
+        "a_layout": a_layout,
+        "b_layout": b_layout,
         "rows": variant.rows,
         "max_width": variant.max_width,
         "stages": variant.stages,
@@ -231,8 +246,9 @@ def build(to: Path) -> dict[str, object]:
             for kernel, source in SUPPORT.items()
         ]
         gemms = [
-            pool.submit(build_gemm, nvcc, variant, operand, output, to)
-            for variant in VARIANTS for operand in OPERANDS for output in OUTPUTS
+            pool.submit(build_gemm, nvcc, variant, operand, output, layouts, to)
+            for variant in VARIANTS for layouts in variant.layouts
+            for operand in OPERANDS for output in OUTPUTS
         ]  # fmt: skip
         kernels = [job.result() for job in gemms]
         for job in support:

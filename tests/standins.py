@@ -160,6 +160,12 @@ def values(address: int, dtype: dtypes.DType, rows: int, cols: int, ld: int) -> 
     return dtype.to_f32(columns(address, dtype, rows, cols, ld)).astype(np.float64)
 
 
+def stored(op: int, rows: int, cols: int) -> tuple[int, int]:
+    """Rows and columns of an operand as it lies, with the operation that makes it this."""
+    assert op in (0, 1)
+    return (cols, rows) if op else (rows, cols)
+
+
 def plain(argument: Any) -> Any:
     """A ctypes argument as numbers."""
     return list(argument) if isinstance(argument, ctypes.Array) else argument.value
@@ -263,9 +269,11 @@ class FakeCublas(Library):
         lda: int, b: int, b_type: int, ldb: int, beta: list[float], c: int, c_type: int, ldc: int,
         compute: int, algorithm: int,
     ) -> None:  # fmt: skip
-        assert (op_a, op_b, compute, algorithm) == (1, 0, 68, -1)
-        assert lda >= max(1, k) and ldb >= max(1, k) and ldc >= max(1, m)
-        product = values(a, TYPES[a_type], k, m, lda).T @ values(b, TYPES[b_type], k, n, ldb)
+        assert (compute, algorithm) == (68, -1)
+        of_a, of_b = stored(op_a, m, k), stored(op_b, k, n)
+        assert lda >= max(1, of_a[0]) and ldb >= max(1, of_b[0]) and ldc >= max(1, m)
+        left, right = values(a, TYPES[a_type], *of_a, lda), values(b, TYPES[b_type], *of_b, ldb)
+        product = (left.T if op_a else left) @ (right.T if op_b else right)
         dtype = TYPES[c_type]
         result = alpha[0] * product
         if beta[0]:
@@ -337,10 +345,12 @@ class FakeCublasLt(Library):
 
     on_MatmulPreferenceSetAttribute = on_MatmulDescSetAttribute
 
-    def layouts(self, *handles: Any) -> tuple[tuple[int, ...], ...]:
+    def layouts(self, desc: Any, *handles: Any) -> tuple[tuple[int, ...], ...]:
         """Of A, B, C and D, which fit together."""
         found = tuple(self.objects[handle.value]["layout"] for handle in handles)
-        (_, k, m, _), (_, b_k, n, _), (_, *c, _), (_, *d, _) = found
+        (_, *a, _), (_, *b, _), (_, *c, _), (_, *d, _) = found
+        *_, op_a, op_b = self.told(desc)
+        (m, k), (b_k, n) = stored(op_a, *a), stored(op_b, *b)
         assert (k, [m, n], [m, n]) == (b_k, c, d)
         return found
 
@@ -351,7 +361,7 @@ class FakeCublasLt(Library):
         told = self.told(desc)
         assert self.objects[wish.value] == {1: 64 << 20, 3: 2}  # workspace; float32 sums
         assert wanted.value == len(results)
-        self.asked.append((*self.layouts(a, b, c, d), told[:1]))
+        self.asked.append((*self.layouts(desc, a, b, c, d), told[:1]))
         operand, _, addend, output = (layout[0] for layout in self.asked[-1][:4])
         if addend != output or (operand, output) == (14, 2):
             return NOT_SUPPORTED
@@ -361,12 +371,11 @@ class FakeCublasLt(Library):
         count._obj.value = len(named)
         return 0
 
-    def told(self, desc: Any) -> tuple[int, int]:
-        """The epilogue and where its bias lies, of a product whose A is transposed."""
+    def told(self, desc: Any) -> tuple[int, int, int, int]:
+        """The epilogue, where its bias lies, and whether A and B are transposed."""
         of = self.objects[desc.value]
-        assert of[3] == 1 and 4 not in of
-        assert set(of) <= {3, 7, 8} and (8 in of) == bool(of[7] & 4)
-        return of[7], of.get(8, 0)
+        assert set(of) <= {3, 4, 7, 8} and (8 in of) == bool(of[7] & 4)
+        return of[7], of.get(8, 0), of[3], of[4]
 
     def on_Matmul(
         self, handle: Any, desc: Any, alpha: Any, a: Any, layout_a: Any, b: Any, layout_b: Any,
@@ -378,7 +387,7 @@ class FakeCublasLt(Library):
         self.gpu.called()
         if status := self.answer() or (NOT_SUPPORTED if kernel in self.refused else 0):
             return status
-        found = self.layouts(layout_a, layout_b, layout_c, layout_d)
+        found = self.layouts(desc, layout_a, layout_b, layout_c, layout_d)
         self.used.append((kernel, stream.value, workspace.value))
         scalars = alpha[0], beta[0]
         addresses = [x.value for x in (a, b, c, d)]
@@ -394,10 +403,12 @@ class FakeCublasLt(Library):
         scalars: tuple[float, float],
         epilogue: int,
         bias: int,
+        op_a: int,
+        op_b: int,
     ) -> None:
         kinds = [TYPES[layout[0]] for layout in layouts]
         a, b = (values(at[i], kinds[i], *layouts[i][1:]) for i in (0, 1))
-        result = scalars[0] * (a.T @ b)
+        result = scalars[0] * ((a.T if op_a else a) @ (b.T if op_b else b))
         if scalars[1]:
             result += scalars[1] * values(at[2], kinds[2], *layouts[2][1:])
         if epilogue & 4:
@@ -565,22 +576,31 @@ class FakeTorch:
     bmm, baddbmm = mm, addmm
 
     def grouped_mm(self, a: Any, b: Any, *, offs: Any) -> Any:
+        along_k = b.ndim == 2
         if self.grouped_d is None:
-            self.grouped_d = self.empty((len(a), b.shape[-1]), dtype=a.dtype, device=a.device)
+            shape = (*((len(offs),) if along_k else ()), len(a), b.shape[-1])
+            self.grouped_d = self.empty(shape, dtype=a.dtype, device=a.device)
         if self.gpu.capturing is not None and self.captured_d is None:
             self.captured_d = self.grouped_d.copy()
         d = self.grouped_d if self.gpu.capturing is None else self.captured_d
         ends = offs.tolist()
 
         def work() -> None:
+            wide_a, wide_b = a.astype(np.float64), b.astype(np.float64)
             for i, (begin, end) in enumerate(zip([0, *ends], ends, strict=False)):
-                d[begin:end] = a[begin:end].astype(np.float64) @ b[i].astype(np.float64)
+                if along_k:
+                    d[i] = wide_a[:, begin:end] @ wide_b[begin:end]
+                else:
+                    d[begin:end] = wide_a[begin:end] @ wide_b[i]
 
         self.queue(work)
         return d
 
-    def cat(self, tensors: Sequence[Any]) -> Any:
-        return np.concatenate(tensors).view(Tensor)
+    def cat(self, tensors: Sequence[Any], dim: int = 0) -> Any:
+        assert all(
+            tensor.shape[1] == 1 or tensor.strides[1] == tensor.itemsize for tensor in tensors
+        )
+        return np.concatenate(tensors, dim).view(Tensor)
 
     def stack(self, tensors: Sequence[Any]) -> Any:
         return np.stack(tensors).view(Tensor)

@@ -46,6 +46,13 @@ MIXED = (
 SCALED = ("m: 24, n: 40, k: 64, ldc: 41, alpha: 0.5, beta: -2, count: 3",)
 INPLACE = ("m: 24, n: 40, k: 64, ldd: 41, alpha: 0.5, beta: -2, inplace: true, count: 3",)
 ADDING = (*MIXED, *SCALED, *INPLACE, "m: 24, n: 40, k: 64, d: f32, beta: 1, count: 2")
+# All of A, B and D; those with D in layout row first.
+LAYOUTS = tuple(
+    f"m: 24, n: 40, k: 64, a_layout: {a}, b_layout: {b}, d_layout: {d}, alpha: {alpha}, beta: {beta}"
+    for d, alpha, beta in (("row", 1, 0), ("col", 0.5, 1))
+    for a in ("row", "col")
+    for b in ("row", "col")
+)
 BIASED = ("m: 24, n: 40, k: 64, bias: n, count: 3",)
 FUSED = (
     *(f"m: 24, n: 40, k: 64, activation: {f}" for f in ("none", "relu", "gelu_tanh")),
@@ -141,8 +148,9 @@ CUBLAS = "cublas,cublas-loop,cublas-streams"
         (SCALED, "copied"),
         (INPLACE, ""),
         (ADDING, "copied"),
+        (LAYOUTS, "copied"),
     ],
-    ids=["equal", "ragged", "mixed", "scaled", "inplace", "adding"],
+    ids=["equal", "ragged", "mixed", "scaled", "inplace", "adding", "layouts"],
 )
 def test_cublas_is_asked_for_what_gemmctl_computes(
     groups: tuple[str, ...], manner: str, spec: DataSpec, cold: bool
@@ -300,8 +308,9 @@ def test_what_cublas_refuses_is_na_with_its_own_word() -> None:
         (INPLACE, ""),
         (BIASED, "fused"),
         (FUSED, "fused"),
+        (LAYOUTS, ""),
     ],
-    ids=["equal", "ragged", "mixed", "adding", "inplace", "biased", "fused"],
+    ids=["equal", "ragged", "mixed", "adding", "inplace", "biased", "fused", "layouts"],
 )
 def test_cublaslt_is_asked_for_what_gemmctl_computes(
     groups: tuple[str, ...], manner: str, spec: DataSpec, cold: bool
@@ -648,9 +657,13 @@ def test_without_torch_there_are_no_torch_baselines(monkeypatch: pytest.MonkeyPa
 
 TILES = ("m: 256, n: 40, k: 64, ldd: 48", "m: 0, n: 40, k: 64", "m: 128, n: 40, k: 64")
 EXACTLY = {  # what a baseline can run
-    "torch": [EQUAL, RAGGED, MIXED, ADDING, TILES],
-    "torch-bmm": [EQUAL, MIXED[:1], MIXED[1:2], SCALED, INPLACE],
-    "torch-grouped": [EQUAL, RAGGED, (MIXED[0], "m: 7, n: 40, k: 64"), TILES],
+    "torch": [EQUAL, RAGGED, MIXED, ADDING, TILES, LAYOUTS],
+    "torch-bmm": [EQUAL, MIXED[:1], MIXED[1:2], SCALED, INPLACE, *((one,) for one in LAYOUTS)],
+    "torch-grouped": [
+        *(EQUAL, RAGGED, (MIXED[0], "m: 7, n: 40, k: 64"), TILES),
+        *((one, one.replace("m: 24", "m: 8")) for one in LAYOUTS[:4]),
+        *((one, one.replace("k: 64", "k: 8")) for one in LAYOUTS[:4]),
+    ],
     "deepgemm": [EQUAL, RAGGED, (MIXED[0], "m: 7, n: 40, k: 64"), TILES],
 }
 

@@ -301,18 +301,20 @@ def test_warpgroups_that_claim_more_registers_than_a_launch_has_end_the_build(
     for registers in (enough, enough - 1):
         monkeypatch.setattr(build, "compile_cubin", lambda *_, found=registers: found)
         if registers * variant.threads >= claimed:
-            build.build_gemm(["nvcc"], variant, "bf16", "f32", tmp_path)
+            build.build_gemm(["nvcc"], variant, "bf16", "f32", build.K_MAJOR, tmp_path)
         else:
             with pytest.raises(SystemExit, match=rf"{variant.name}.*claim {claimed} registers"):
-                build.build_gemm(["nvcc"], variant, "bf16", "f32", tmp_path)
+                build.build_gemm(["nvcc"], variant, "bf16", "f32", build.K_MAJOR, tmp_path)
 
 
 @pytest.mark.usefixtures("dry")
-def test_every_variant_is_built_for_every_pair_of_types(tmp_path: Path) -> None:
+def test_every_variant_is_built_for_its_layouts_and_every_pair_of_types(tmp_path: Path) -> None:
     built = build.build(tmp_path)
-    assert [(entry["name"], entry["operand"], entry["output"]) for entry in built["kernels"]] == [
-        (variant.name, operand, output)
+    keys = ("name", "a_layout", "b_layout", "operand", "output")
+    assert [tuple(entry[key] for key in keys) for entry in built["kernels"]] == [
+        (variant.name, *layouts, operand, output)
         for variant in build.VARIANTS
+        for layouts in variant.layouts
         for operand in ("bf16", "f16")
         for output in ("bf16", "f16", "f32")
     ]
@@ -328,6 +330,8 @@ def test_the_manifest_says_of_a_kernel_what_it_was_compiled_with(tmp_path: Path)
         assert {key: defines[key] for key in defines if not key.startswith(told)} == {
             "OPERAND": {"bf16": "wgmma::Bf16", "f16": "wgmma::F16"}[entry["operand"]],
             "OUTPUT": {"bf16": "OutBf16", "f16": "OutF16", "f32": "OutF32"}[entry["output"]],
+            "A_ACROSS": {"row": "false", "col": "true"}[entry["a_layout"]],
+            "B_ACROSS": {"row": "true", "col": "false"}[entry["b_layout"]],
             "CONSUMERS": str(entry["rows"] // 64),
             "PINGPONG": "true" if entry["pingpong"] else "false",
             "MAX_WIDTH": str(entry["max_width"]),
@@ -341,9 +345,9 @@ def test_the_manifest_says_of_a_kernel_what_it_was_compiled_with(tmp_path: Path)
 @pytest.mark.usefixtures("dry")
 def test_a_cubin_is_named_by_types_layouts_and_variant(tmp_path: Path) -> None:
     files = {entry["file"] for entry in build.build(tmp_path)["kernels"]}
-    assert "gemm_bf16_f32_rcr_128x192-c2p.cubin" in files
+    assert {f"gemm_bf16_f32_{x}_128x192-c2p.cubin" for x in ("rcr", "rrr", "ccr", "crr")} <= files
     for entry in SHIPPED["kernels"]:
-        layouts = "".join(word[0] for word in entry["layouts"].split(", "))
+        layouts = f"{entry['a_layout'][0]}{entry['b_layout'][0]}r"
         names = (entry["operand"], entry["output"], layouts, entry["name"])
         assert entry["file"] == f"gemm_{'_'.join(names)}.cubin"
 
@@ -351,7 +355,7 @@ def test_a_cubin_is_named_by_types_layouts_and_variant(tmp_path: Path) -> None:
 @VARIANTS
 def test_the_source_takes_exactly_the_definitions_that_the_build_makes(variant: Any) -> None:
     taken = re.findall(r"= ([A-Z_]{2,});", text("config.cuh"))
-    assert taken == ["OPERAND", "OUTPUT", *variant.defines]
+    assert sorted(taken) == sorted(["OPERAND", "OUTPUT", "A_ACROSS", "B_ACROSS", *variant.defines])
 
 
 def test_every_shared_constant_is_used_by_the_kernels_and_defined_by_none() -> None:
@@ -426,7 +430,7 @@ def test_the_command_line_reads_every_manifest_that_the_build_writes(
     (tmp_path / "manifest.json").write_text(json.dumps(build.build(tmp_path)))
     monkeypatch.setenv("GEMMCTL_CUBINS", str(tmp_path))
     found = cubins.manifest.__wrapped__()
-    assert len(found.kernels) == len(build.VARIANTS) * 6
+    assert len(found.kernels) == 6 * sum(len(variant.layouts) for variant in build.VARIANTS)
     assert all(found.load(file) for file in found.files)
 
 

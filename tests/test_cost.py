@@ -46,7 +46,9 @@ def launch_of(
     some: Problem, name: str = "128x256", *, splits: int = 1, output: str = "bf16"
 ) -> Launch:
     """All groups cut for a kernel, with the widest tiles it has."""
-    (kernel,) = (k for k in KERNELS if (k.name, k.operand, k.output) == (name, "bf16", output))
+    (kernel,) = (
+        k for k in KERNELS if (k.name, *k.multiplies) == (name, "bf16", output, "row", "col")
+    )
     choice = Choice(name, kernel.max_width, splits)
     return cut(some, np.arange(len(some.groups)), kernel, choice, H200)
 

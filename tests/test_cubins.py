@@ -155,10 +155,14 @@ def test_a_folder_without_a_manifest_is_refused(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", sorted({kernel.name for kernel in SHIPPED.kernels}))
-def test_a_name_stands_for_the_kernels_of_all_types(name: str) -> None:
+def test_a_name_stands_for_the_kernels_of_all_types_and_layouts(name: str) -> None:
     found = SHIPPED.named(name)
     assert {kernel.name for kernel in found} == {name}
-    assert len(found) == len({(kernel.operand, kernel.output) for kernel in SHIPPED.kernels})
+    pairs = {(kernel.operand, kernel.output) for kernel in SHIPPED.kernels}
+    layouts = {(kernel.a_layout, kernel.b_layout) for kernel in found}
+    assert {kernel.multiplies for kernel in found} == {
+        (*pair, *layout) for pair in pairs for layout in layouts
+    }
 
 
 def test_no_name_stands_for_every_kernel() -> None:
@@ -251,10 +255,15 @@ def test_every_kernel_is_in_its_file_under_its_name() -> None:
         assert f".text.{kernel.symbol}\0".encode() in SHIPPED.load(kernel.file), kernel.file
 
 
+def test_every_pair_of_layouts_has_a_kernel() -> None:
+    layouts = {(kernel.a_layout, kernel.b_layout) for kernel in SHIPPED.kernels}
+    assert layouts == {(a, b) for a in ("row", "col") for b in ("row", "col")}
+
+
 def test_every_variant_ships_for_every_pair_of_types_once() -> None:
-    shipped = sorted((kernel.name, kernel.operand, kernel.output) for kernel in SHIPPED.kernels)
-    names = {name for name, _, _ in shipped}
+    shipped = sorted((kernel.name, *kernel.multiplies) for kernel in SHIPPED.kernels)
+    variants = {(name, *layouts) for name, _, _, *layouts in shipped}
     assert shipped == sorted(
-        (name, operand, output)
-        for name in names for operand in ("bf16", "f16") for output in ("bf16", "f16", "f32")
+        (name, operand, output, a, b)
+        for name, a, b in variants for operand in ("bf16", "f16") for output in ("bf16", "f16", "f32")
     )  # fmt: skip

@@ -61,9 +61,10 @@ def pointed_at(mark: Mark) -> str:
     [
         ("a: bf16, b: f16, k: 8", "b", ["a is bf16 and b is f16", "bf16, f16"]),
         ("a: f32, k: 8", "a", ["no kernel multiplies f32", "bf16, f16"]),
-        ("a_layout: col, k: 8", "a_layout", ["a_layout col", "a_layout: row"]),
-        ("b_layout: row, k: 8", "b_layout", ["b_layout row", "b_layout: col"]),
-        ("d_layout: col, k: 8", "d_layout", ["d_layout col", "d_layout: row"]),
+        ("d_layout: col, gate: pairs, k: 8", "d_layout", ["a gate pairs columns", "d_layout: row"]),
+        ("b_layout: row, gate: halves, k: 8", "b_layout", ["b_layout: col", "gate: pairs"]),
+        ("a_layout: col, lda: 65, k: 8", "lda", ["lda is 65", "lda: 64"]),
+        ("b_layout: row, ldb: 68, k: 8", "ldb", ["ldb is 68", "ldb: 72"]),
         ("k: 8, lda: 20", "lda", ["lda is 20", "16-byte", "multiple of 8 for bf16", "lda: 24"]),
         ("k: 8, ldb: 17", "ldb", ["ldb is 17", "16-byte", "multiple of 8 for bf16", "ldb: 16"]),
         ("k: 12, ldb: 16", "k", ["lda is 12 (lda defaults to k)", "lda: 16"]),
@@ -84,6 +85,14 @@ def test_an_output_type_without_a_kernel_is_refused() -> None:
     kernels = [kernel for kernel in KERNELS if kernel.output == "bf16"]
     ((mark, message),) = refused(make_problem("m: 8, n: 8, k: 8, d: f16"), kernels=kernels)
     assert (pointed_at(mark), message) == ("d", "no kernel writes f16; use one of bf16")
+
+
+def test_layouts_that_the_chosen_kernels_do_not_take_are_refused() -> None:
+    kernels = [kernel for kernel in KERNELS if kernel.name == "128x256"]
+    some = make_problem("m: 8, n: 8, k: 8, d_layout: col", "m: 8, n: 8, k: 8, b_layout: row")
+    ((mark, message),) = refused(some, kernels=kernels)
+    assert pointed_at(mark) == "b_layout"
+    assert "takes A row and B row to D row" in message and "leave the choice" in message
 
 
 def test_a_pair_of_types_without_a_kernel_is_refused_though_each_has_one() -> None:
@@ -132,10 +141,10 @@ def test_tiles_that_multiply_nothing_are_smaller_and_sooner_too_many(k: int, fit
 
 
 def test_everything_that_is_wrong_is_said_at_once() -> None:
-    first = make_problem("m: 64, n: 64, k: 8, lda: 65, a_layout: col")
+    first = make_problem("m: 64, n: 64, k: 8, lda: 65, d_layout: col, gate: pairs")
     second = make_problem("m: 64, n: 64, k: 8", "m: 64, n: 64, k: 9")
     places = [pointed_at(mark) for mark, _ in refused(first, second)]
-    assert places == ["a_layout", "lda", "k"]
+    assert places == ["d_layout", "lda", "k"]
 
 
 def test_a_group_that_is_there_many_times_is_refused_once() -> None:

@@ -249,7 +249,7 @@ def test_a_thousand_written_groups_take_well_under_a_second() -> None:
         ),
         (
             "{m: 1, n: 1, k: 1, b_layout: column}", 38,
-            "b_layout must be col, not the text 'column'; did you mean 'col'?",
+            "b_layout must be one of row, col, not the text 'column'; did you mean 'col'?",
         ),
         (
             "{m: 1, n: 1, k: 1, alpha: .nan}", 35,

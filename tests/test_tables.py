@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gemmctl.device.cuda.params import GROUP_ARRAYS
 from gemmctl.kernels import constants, cubins
-from gemmctl.lists.problem import ACTIVATIONS, BIASES, GATES
+from gemmctl.lists.problem import ACTIVATIONS, BIASES, GATES, LAYOUTS
 from gemmctl.operands import data, dtypes
 from gemmctl.operands.data import DataSpec
 from gemmctl.planning import plan, tables
@@ -176,9 +176,9 @@ def test_a_group_of_one_element_is_generated() -> None:
 def test_a_bias_is_generated_as_a_column() -> None:
     made = plan_of("m: 24, n: 40, k: 0, bias: n, bias_type: f32", "m: 24, n: 40, k: 0, bias: m")
     along_n, along_m = records(made)
-    shape = ("rows", "cols", "ld", "type")
-    assert [along_n[key] for key in shape] == [40, 1, 1, dtypes.F32.code]
-    assert [along_m[key] for key in shape] == [24, 1, 1, dtypes.BF16.code]
+    shape = ("rows", "cols", "row_step", "col_step", "type")
+    assert [along_n[key] for key in shape] == [40, 1, 1, 1, dtypes.F32.code]
+    assert [along_m[key] for key in shape] == [24, 1, 1, 1, dtypes.BF16.code]
     assert offsets(made) == made.layout.bias.tolist()
     assert along_n["key"] == data.keys(SPEC.seed, data.BIAS, np.arange(1))[0]
 
@@ -190,7 +190,7 @@ def test_what_is_generated_again_is_c_in_place() -> None:
     )  # fmt: skip
     again = tables.refills(tables.fills(made, ADDRESS, SPEC), made, ADDRESS)
     assert again["ptr"].tolist() == [ADDRESS + int(made.layout.d[1])]
-    assert (again["rows"], again["cols"], again["ld"]) == (24, 40, 48)
+    assert (again["rows"], again["cols"], again["row_step"]) == (24, 40, 48)
 
 
 def test_of_a_gated_d_only_its_own_columns_are_hashed() -> None:
@@ -198,12 +198,40 @@ def test_of_a_gated_d_only_its_own_columns_are_hashed() -> None:
     assert (record["row_bytes"], record["pitch_bytes"]) == (20 * 2, 30 * 2)
 
 
-def test_a_record_has_the_shape_as_it_is_stored_and_the_type() -> None:
+def test_a_record_has_the_shape_the_steps_and_the_type() -> None:
     a, b, c = records(plan_of(GROUPS[0]))
-    shape = ("rows", "cols", "ld", "type")
-    assert [a[key] for key in shape] == [24, 64, 72, dtypes.BF16.code]
-    assert [b[key] for key in shape] == [40, 64, 80, dtypes.BF16.code]
-    assert [c[key] for key in shape] == [24, 40, 41, dtypes.F32.code]
+    shape = ("rows", "cols", "row_step", "col_step", "type")
+    assert [a[key] for key in shape] == [24, 64, 72, 1, dtypes.BF16.code]
+    assert [b[key] for key in shape] == [40, 64, 80, 1, dtypes.BF16.code]
+    assert [c[key] for key in shape] == [24, 40, 41, 1, dtypes.F32.code]
+
+
+def test_what_lies_across_has_the_same_shape_and_its_steps_exchanged() -> None:
+    layouts = "a_layout: col, b_layout: row, d_layout: col"
+    a, b, c = records(
+        plan_of(f"m: 24, n: 40, k: 64, lda: 72, ldb: 80, ldc: 41, beta: 1, {layouts}")
+    )
+    shape = ("rows", "cols", "row_step", "col_step")
+    assert [a[key] for key in shape] == [24, 64, 1, 72]
+    assert [b[key] for key in shape] == [40, 64, 1, 80]
+    assert [c[key] for key in shape] == [24, 40, 1, 41]
+
+
+def test_of_a_d_by_columns_the_operands_are_exchanged() -> None:
+    layouts = "a_layout: col, d_layout: col"
+    made = plan_of(f"m: 24, n: 40, k: 64, lda: 72, ldb: 80, ldc: 41, ldd: 25, bias: n, {layouts}")
+    ((launch,), (table,)) = made.launches, built(made)
+    assert (launch.kernel.a_layout, launch.kernel.b_layout) == ("row", "row")
+    assert [int(values[0]) for values in (table.m, table.n, table.k)] == [40, 24, 64]
+    assert (table.ptr_a - ADDRESS, table.ptr_b - ADDRESS) == (made.layout.b, made.layout.a)
+    lds = (table.ld_a, table.ld_b, table.ld_c, table.ld_d)
+    assert [int(values[0]) for values in lds] == [80, 72, 41, 25]
+    assert table.bias_along.tolist() == [2]
+
+
+def test_of_a_d_by_columns_the_columns_are_hashed() -> None:
+    (record,) = tables.hashed(plan_of("m: 24, n: 40, k: 64, d_layout: col, ldd: 30"), ADDRESS)
+    assert (record["rows"], record["row_bytes"], record["pitch_bytes"]) == (40, 24 * 2, 30 * 2)
 
 
 @pytest.mark.parametrize("operand", [0, 1, 2])
@@ -240,17 +268,31 @@ def test_what_is_generated_is_what_the_launches_read() -> None:
 
 
 @patient
-@given(st.lists(st.tuples(*[st.integers(0, 60)] * 3), min_size=1, max_size=5), st.integers(0, 1))
+@given(
+    st.lists(
+        st.tuples(*[st.integers(0, 60)] * 3, *[st.sampled_from(LAYOUTS)] * 3),
+        min_size=1,
+        max_size=5,
+    ),
+    st.integers(0, 1),
+)
 def test_no_record_reaches_out_of_the_arena_or_into_another_or_into_d(
-    shapes: list[tuple[int, int, int]], beta: int
+    shapes: list[tuple[int, int, int, str, str, str]], beta: int
 ) -> None:
     made = plan_of(
-        *(f"m: {m}, n: {n}, k: {k}, lda: 64, ldb: 72, ldd: 64, beta: {beta}" for m, n, k in shapes)
+        *(
+            f"m: {m}, n: {n}, k: {k}, lda: 64, ldb: 72, ldd: 64, beta: {beta}, "
+            f"a_layout: {a}, b_layout: {b}, d_layout: {d}"
+            for m, n, k, a, b, d in shapes
+        )
     )
     end = 0
     for record in sorted(records(made, 0), key=lambda record: record["ptr"]):
         assert record["ptr"] >= end
-        end = record["ptr"] + 2 * ((record["rows"] - 1) * record["ld"] + record["cols"])
+        steps = (record["rows"] - 1) * record["row_step"] + (record["cols"] - 1) * record[
+            "col_step"
+        ]
+        end = record["ptr"] + 2 * (steps + 1)
     assert end <= made.layout.d_begin
 
 

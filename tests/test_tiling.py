@@ -59,7 +59,7 @@ def drawn_problem(draw: st.DrawFn, k: st.SearchStrategy[int]) -> Problem:
 
 
 def drawn_choice(draw: st.DrawFn, of: Kernel, least_splits: int = 1) -> Choice:
-    width = WIDTH_STEP * draw(st.integers(1, of.max_width // WIDTH_STEP))
+    width = of.width_step * draw(st.integers(1, of.max_width // of.width_step))
     return Choice(of.name, width, draw(st.integers(least_splits, 9)))
 
 
@@ -176,9 +176,10 @@ def test_tiles_are_as_few_as_their_width_allows_and_no_wider_than_that_takes(dra
     m, widths = some.columns.m[launch.groups][multiplied], launch.widths[multiplied]
     high = -(-m // launch.choice.width)  # tiles on top of each other
     assert (launch.widths <= launch.choice.width).all()
-    assert (launch.widths % WIDTH_STEP == 0).all()
+    step = launch.kernel.width_step
+    assert (launch.widths % WIDTH_STEP == 0).all() and (widths % step == 0).all()
     assert (-(-m // widths) <= high).all()
-    assert ((widths - WIDTH_STEP) * high < m).all()
+    assert ((widths - step) * high < m).all()
 
 
 # Split sums

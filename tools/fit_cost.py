@@ -48,7 +48,7 @@ class Measured:
     def estimates(self, constants: Constants) -> Floats:
         """Seconds of every candidate by the model."""
         cycles = [
-            sum(cost.estimate(launch, made.problem, constants) for launch in made.launches)
+            sum(cost.estimate(launch, made.exchanged, constants) for launch in made.launches)
             for made in self.plans
         ]
         return np.array(cycles) / cost.CLOCK_HZ

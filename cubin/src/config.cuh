@@ -11,7 +11,11 @@ struct Config {
     // Whether they take turns, each with a tile of its own, so that one multiplies while the other
     // stores (pingpong), or share every tile (cooperative).
     static constexpr bool pingpong = PINGPONG;
+    // Whether an operand lies MN-major: K is not the contiguous dimension of A, or of B.
+    static constexpr bool a_across = A_ACROSS;
+    static constexpr bool b_across = B_ACROSS;
     static constexpr int max_width = MAX_WIDTH;
+    static constexpr int width_step = a_across ? BOX_ROWS : WIDTH_STEP;  // of widths there is code for
     static constexpr int stages = STAGES;
     static constexpr int cluster = CLUSTER;
     static constexpr int ctas_per_sm = CTAS_PER_SM;
@@ -31,8 +35,13 @@ struct Config {
     static constexpr int b_bytes = rows * row_bytes;
     static constexpr int stage_bytes = b_bytes + max_width * row_bytes;
 
+    // Where K lies across, a stage has boxes of BOX_ROWS rows by K_TILE, one k a line.
+    static constexpr int box_bytes = BOX_ROWS * 2 * K_TILE;
+
     static_assert(row_bytes == 128, "a stage's rows are as long as the span of the swizzle");
-    static_assert(max_width % WIDTH_STEP == 0 && max_width <= WIDTHS * WIDTH_STEP,
+    static_assert(BOX_ROWS * 2 == 128, "and so are the lines of operands that K lies across");
+    static_assert(K_TILE / cluster % 8 == 0, "a CTA's share of K begins where the swizzle does");
+    static_assert(max_width % width_step == 0 && max_width <= WIDTHS * WIDTH_STEP,
                   "the kernel has a main loop for these widths");
     static_assert(consumers * cluster <= FLAGS_PER_TILE, "each warpgroup has a flag of its own");
     static_assert(cluster == 1 || cluster == 2, "larger clusters leave SMs idle on an H200");

@@ -79,7 +79,7 @@ __device__ __forceinline__ void consume_tile(Shared<C>& shared, const Params& pa
     switch (tile.width) {
 #define WIDTH(w)                                                                              \
     case w:                                                                                   \
-        if constexpr (w <= C::max_width) {                                                    \
+        if constexpr (w <= C::max_width && w % C::width_step == 0) {                          \
             Sums<C, w> sums;                                                                  \
             multiply_tile<C, w>(sums, shared, stage, tile.k_tiles, consumer);                 \
             if (tile.splits == 0 && !tile.plain) {                                            \

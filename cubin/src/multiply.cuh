@@ -12,6 +12,10 @@
 template <class C, int width>
 using Sums = float[C::blocks][width / 2];
 
+// How far on the next 16 of K are, in a descriptor: beside these, or 16 lines on.
+template <class C, bool across>
+constexpr uint32_t K_STEP = (across ? 16 * C::row_bytes : 32) >> 4;
+
 // One K tile: four multiplies of 16 columns of K. `first` starts the sum instead of adding to it.
 template <class C, int width, bool first>
 __device__ __forceinline__ void multiply_stage(Sums<C, width>& sums, Shared<C>& shared,
@@ -20,20 +24,22 @@ __device__ __forceinline__ void multiply_stage(Sums<C, width>& sums, Shared<C>& 
     // once per warp, with a third of the instructions that lanes for themselves would take.
     const uint32_t index = __shfl_sync(~0u, stage.index, 0);
     const uint32_t ring = ptx::shared_address(shared.ring), at = index * (C::stage_bytes >> 4);
-    constexpr uint32_t block = 64 * C::row_bytes >> 4, step = 32 >> 4;  // 64 rows of B, 16 columns
+    constexpr uint32_t block = 64 * C::row_bytes >> 4;  // 64 rows of B, which are one box of them, too
+    constexpr uint32_t b_step = K_STEP<C, C::b_across>, a_step = K_STEP<C, C::a_across>;
+    constexpr uint32_t leading = C::a_across ? C::box_bytes : 16;
     const uint32_t own = C::pingpong ? 0 : consumer * block;
     const uint32_t b = wgmma::descriptor(ring) + own + at;
-    const uint32_t a = wgmma::descriptor(ring + C::b_bytes) + at;
+    const uint32_t a = wgmma::descriptor<leading>(ring + C::b_bytes) + at;
     ptx::barrier_wait(ptx::shared_address(&shared.full[index]), stage.round);
     wgmma::fence();
-    using Multiply = wgmma::Multiply<width>;
+    using Multiply = wgmma::Multiply<width, C::b_across, C::a_across>;
 #pragma unroll
     for (int i = 0; i < C::blocks; ++i) {
         const uint32_t rows = b + i * block;
         Multiply::template issue<typename C::Operand, !first>(sums[i], rows, a);
-        Multiply::template issue<typename C::Operand, true>(sums[i], rows + step, a + step);
-        Multiply::template issue<typename C::Operand, true>(sums[i], rows + 2 * step, a + 2 * step);
-        Multiply::template issue<typename C::Operand, true>(sums[i], rows + 3 * step, a + 3 * step);
+        Multiply::template issue<typename C::Operand, true>(sums[i], rows + b_step, a + a_step);
+        Multiply::template issue<typename C::Operand, true>(sums[i], rows + 2 * b_step, a + 2 * a_step);
+        Multiply::template issue<typename C::Operand, true>(sums[i], rows + 3 * b_step, a + 3 * a_step);
     }
     wgmma::commit();
 }

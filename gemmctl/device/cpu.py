@@ -39,7 +39,7 @@ Bytes = npt.NDArray[np.uint8]
 TIMERS = dict.fromkeys(("cold", "warm"), "each sample is one run by the host's clock")
 POISON = 0xFF
 K_BLOCK = 256  # products that BLAS sums; few, for the error to stay small: see reference.py
-KEPT_BYTES = 1 << 30  # of operands converted to float32, per launch
+KEPT_BYTES = 1 << 29  # of A, and of B, converted to float32, per launch
 _FILL_BYTES = 1 << 22  # written by one thread at a time
 _BY_CODE = {dtype.code: dtype for dtype in dtypes.BY_NAME.values()}
 
@@ -110,7 +110,8 @@ class CpuSession:
         for _ in range(count):
             if cold:
                 for launch in self._launches:
-                    launch.operands.clear()
+                    launch.a.clear()
+                    launch.b.clear()
             started = perf_counter()
             self.run()
             samples.append(Sample(perf_counter() - started))
@@ -123,7 +124,7 @@ class CpuSession:
 
     def digests(self) -> npt.NDArray[np.uint64]:
         """A hash of each group's D as it is now; 0 for an empty one."""
-        groups, offsets = self._plan.problem.groups, self._plan.layout.d.tolist()
+        groups, offsets = self._plan.exchanged.groups, self._plan.layout.d.tolist()
 
         def of(index: int) -> int:
             group = groups[index]
@@ -150,7 +151,9 @@ class _Launch:
 
     def __init__(self, kernel: Kernel, table: Tables, arena: Bytes, base: int) -> None:
         self.kernel = kernel
-        self.operands = _Operands(arena, base, dtypes.BY_NAME[kernel.operand])
+        operand = dtypes.BY_NAME[kernel.operand]
+        self.a = _Operands(arena, base, operand, kernel.a_across)
+        self.b = _Operands(arena, base, operand, kernel.b_across)
         self._arena, self._base = arena, base
         # Python's numbers are several times faster than numpy's one at a time.
         self._columns = {field.name: getattr(table, field.name).tolist() for field in fields(table)}
@@ -178,8 +181,8 @@ class _Launch:
             stop = min(n0 + self.kernel.columns_per_tile, n) // halved
             rows, d_cols = range(m0, min(m0 + width, m)), range(n0 // halved, stop)
             cols = factors(gate, n, d_cols)
-            a = self.operands.get(t["ptr_a"][g], m, k, t["ld_a"][g])
-            b = self.operands.get(t["ptr_b"][g], n, k, t["ld_b"][g])
+            a = self.a.get(t["ptr_a"][g], m, k, t["ld_a"][g])
+            b = self.b.get(t["ptr_b"][g], n, k, t["ld_b"][g])
             with np.errstate(all="ignore"):
                 result = np.zeros((len(rows), sum(map(len, cols))), np.float32)
                 if k_tiles == 0:
@@ -242,8 +245,8 @@ def _place(*ranges: range) -> slice | npt.NDArray[np.int64]:
 class _Operands:
     """Matrices as float32, converted when they are first used; the last ones used are kept."""
 
-    def __init__(self, arena: Bytes, base: int, dtype: DType) -> None:
-        self._arena, self._base, self._dtype = arena, base, dtype
+    def __init__(self, arena: Bytes, base: int, dtype: DType, across: bool) -> None:
+        self._arena, self._base, self._dtype, self._across = arena, base, dtype, across
         self._kept: OrderedDict[tuple[int, int, int], npt.NDArray[np.float32]] = OrderedDict()
         self._kept_bytes = 0
         self._lock = Lock()
@@ -253,10 +256,11 @@ class _Operands:
         key = (ptr, rows, cols)
         with self._lock:
             if key not in self._kept:
-                bits = data.matrix(self._arena, ptr - self._base, rows, cols, ld, self._dtype)
+                place = ptr - self._base, rows, cols, ld
+                bits = data.matrix(self._arena, *place, self._dtype, self._across)
                 self._kept[key] = self._dtype.to_f32(bits)
                 self._kept_bytes += self._kept[key].nbytes
-                while self._kept_bytes > KEPT_BYTES and len(self._kept) > 2:
+                while self._kept_bytes > KEPT_BYTES and len(self._kept) > 1:
                     self._kept_bytes -= self._kept.popitem(last=False)[1].nbytes
             self._kept.move_to_end(key)
             return self._kept[key]
@@ -284,9 +288,11 @@ def _fill(arena: Bytes, fills: npt.NDArray[np.void], pool: Executor) -> None:
         matrix[rows.start : rows.stop] = operand.bits(rows, operand.length)
 
     parts = []
-    for ptr, ld, rows, cols, key, code, recipe, limit in fills.tolist():
+    for ptr, row_step, col_step, rows, cols, key, code, recipe, limit in fills.tolist():
         operand = Operand(recipe, key, limit, cols, _BY_CODE[code])
-        matrix = data.matrix(arena, ptr, rows, cols, ld, operand.dtype)
+        across = col_step > 1
+        place = ptr, rows, cols, max(row_step, col_step)
+        matrix = data.matrix(arena, *place, operand.dtype, across)
         step = max(1, _FILL_BYTES // (cols * matrix.itemsize))
         for first in range(0, rows, step):
             parts.append((matrix, operand, range(first, min(first + step, rows))))

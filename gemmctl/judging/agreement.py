@@ -73,6 +73,7 @@ class Witness:
     def __init__(self, plan: Plan, session: Session, spec: DataSpec) -> None:
         """Run the session, which was opened with ``spec``, and keep its D."""
         self._layout = plan.layout
+        self._exchanged = plan.problem.columns.across("d")
         self._products = [
             product
             for product in products_of(plan, spec, "cuda")
@@ -94,7 +95,10 @@ class Witness:
         if not found:
             return None
         first = min(found, key=lambda one: (one.group, one.row, one.col))
-        return replace(first, count=sum(one.count for one in found))
+        row, col = first.row, first.col
+        if self._exchanged[first.group]:
+            row, col = col, row
+        return replace(first, row=row, col=col, count=sum(one.count for one in found))
 
     def _jobs(self, theirs: Bytes, manner: Manner) -> Iterator[tuple[_Part, _Rule]]:
         """Some rows of each group's D, ours and theirs, and what says how far they may differ."""

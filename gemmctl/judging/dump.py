@@ -19,21 +19,31 @@ from gemmctl.planning.plan import Plan
 def dump(plan: Plan, session: Session, group: int, folder: str, spec: DataSpec) -> None:
     """Leave one group's operands and result in ``folder``, and a list that reproduces it.
 
-    Per matrix: ``a.npy`` has the values as float32, ``a_bits.npy`` the elements' bits, read from
-    the device. C and the bias are left out where there is none. A C in place is made anew, so that
-    the session's D is lost. Raises UsageError if a file cannot be written.
+    Per matrix, m x k, n x k or m x n whatever its layout: ``a.npy`` has the values as float32,
+    ``a_bits.npy`` the elements' bits, read from the device. C and the bias are left out where there
+    is none. A C in place is made anew, so that the session's D is lost. Raises UsageError if a file cannot be written.
     """
     found, layout = plan.problem.groups[group], plan.layout
     matrices = [
-        ("d", int(layout.d[group]), found.m, found.d_columns, found.ldd, found.d),
-        ("a", int(layout.a[group]), found.m, found.k, found.lda, found.a),
-        ("b", int(layout.b[group]), found.n, found.k, found.ldb, found.b),
+        (
+            "d",
+            int(layout.d[group]),
+            found.m,
+            found.d_columns,
+            found.ldd,
+            found.d,
+            found.across("d"),
+        ),
+        ("a", int(layout.a[group]), found.m, found.k, found.lda, found.a, found.across("a")),
+        ("b", int(layout.b[group]), found.n, found.k, found.ldb, found.b, found.across("b")),
     ]
     if found.bias != "none":
         length = found.bias_length
-        matrices.append(("bias", int(layout.bias[group]), 1, length, length, found.bias_type))
+        place = int(layout.bias[group]), 1, length, length
+        matrices.append(("bias", *place, found.bias_type, False))
     if found.beta != 0:
-        matrices.append(("c", int(layout.c[group]), found.m, found.n, found.ldc, found.c))
+        place = int(layout.c[group]), found.m, found.n, found.ldc
+        matrices.append(("c", *place, found.c, found.across("c")))
     # A group's operands depend on its place in the problem: empty groups keep that place.
     before = f"      - {{m: 0, n: 0, k: 0, count: {group}}}\n" if group else ""
     names = [field.name for field in fields(Group) if field.name != "marks"]
@@ -47,12 +57,13 @@ def dump(plan: Plan, session: Session, group: int, folder: str, spec: DataSpec) 
         path = Path(folder)
         path.mkdir(parents=True, exist_ok=True)
         (path / "problem.yaml").write_text(text, encoding="utf-8")
-        for operand, offset, rows, cols, ld, element in matrices:
+        for operand, offset, rows, cols, ld, element, across in matrices:
             if operand == "c" and found.inplace:
                 session.poison()
             dtype = dtypes.BY_NAME[element]
-            memory = session.read(offset, offset + rows * ld * dtype.size)
-            bits = data.matrix(memory, 0, rows, cols, ld, dtype)
+            runs = cols if across else rows
+            memory = session.read(offset, offset + runs * ld * dtype.size)
+            bits = data.matrix(memory, 0, rows, cols, ld, dtype, across)
             np.save(path / f"{operand}_bits.npy", bits)
             np.save(path / f"{operand}.npy", dtype.to_f32(bits))
     except OSError as error:

@@ -49,6 +49,8 @@ class Projection:
         plain = product.b.plain(n)
         if product.group.bias == "n":
             plain &= product.bias.plain(n)
+        if product.group.beta != 0 and product.exchanged:  # whose columns are rows of C
+            plain &= product.c.plain(n)
         columns = np.flatnonzero(plain)
         for vectors in (first + steps) % VECTORS:
             signs = random.choice(np.array([-1, 1], np.float32), len(columns))
@@ -82,7 +84,7 @@ class Projection:
         group, d = product.group, product.d
         wanted = np.zeros((len(rows), self.products.shape[1]))
         tested = product.a.plain(rows)
-        if group.beta != 0:
+        if group.beta != 0 and not product.exchanged:
             tested &= product.c.plain(rows)
         if group.bias == "m":
             tested &= product.bias.plain(rows)

@@ -53,10 +53,11 @@ class Product:
     """One group's product: how it is computed, and its operands made from the seed."""
 
     index: int
-    group: Group
+    group: Group  # with D by rows: of Plan.exchanged
+    exchanged: bool  # whether that is another than the list has: D^T, and C^T
     a: Operand
     b: Operand
-    c: Operand
+    c: Operand  # as the list has it
     bias: Operand  # a column of numbers
     d: DType
     growth: float  # g above
@@ -153,7 +154,8 @@ class Product:
         group, shape = self.group, (len(rows), len(cols))
         c = bias = np.zeros(shape)
         if group.beta != 0:
-            c = group.beta * self.c.values(rows, cols).astype(np.float64)
+            found = self.c.values(cols, rows).T if self.exchanged else self.c.values(rows, cols)
+            c = group.beta * found.astype(np.float64)
         if group.bias != "none":
             column = self.bias.values(cols if group.bias == "n" else rows, 1).astype(np.float64)
             bias = np.broadcast_to(column.T if group.bias == "n" else column, shape)
@@ -224,7 +226,8 @@ class Product:
 
 def products_of(plan: Plan, spec: DataSpec, device: Device) -> list[Product]:
     """The products of all groups, in order; ``device`` is the kind whose arithmetic is judged."""
-    groups = plan.problem.groups
+    groups = plan.exchanged.groups
+    swapped = plan.problem.columns.across("d").tolist()
     everyone = np.arange(len(groups))
     which = (data.A, data.B, data.C, data.BIAS)
     keys = [data.keys(spec.seed, operand, everyone).tolist() for operand in which]
@@ -244,17 +247,20 @@ def products_of(plan: Plan, spec: DataSpec, device: Device) -> list[Product]:
             for recipe, key, length, name in zip(
                 recipes,
                 keys,
-                (group.k, group.k, group.n, 1),
+                (group.k, group.k, group.m if swapped[index] else group.n, 1),
                 (group.a, group.b, group.c, group.bias_type),
                 strict=True,
             )
         )
+        if swapped[index]:
+            a, b = b, a
         added = 1 if group.bias == "none" else 2  # at most a product's worth, each
         exact_sums = spec.kind == "int" and limits[index] ** 2 * (group.k + added) <= 1 << 24
         products.append(
             Product(
                 index=index,
                 group=group,
+                exchanged=swapped[index],
                 a=a,
                 b=b,
                 c=c,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gemmctl.judging.interval import BadElement
 from gemmctl.judging.product import Product
@@ -46,7 +46,7 @@ class Verdict:
     worst: the largest error over what is allowed: at most 1 if all is right, infinite for NaN.
     rms, rms_limit: the errors as a whole over what the arithmetic explains (statistic.py), and what
     that stays below; None where there is nothing to round.
-    first: the bad element with the lowest row, then column.
+    first: the bad element that comes first in D's memory.
     unwritten: elements that still hold the poison.
     outside: bytes changed in the fences around D and in the padding of its rows.
     """
@@ -69,9 +69,10 @@ def verdict(product: Product, finding: Finding) -> Verdict:
     group = product.group
     size = group.m * group.d_columns
     rms, limit = finding.errors.statistic, finding.errors.limit
+    first = _in_list(product, finding.first)
     wrong = []
-    if finding.bad:
-        wrong.append(_told(finding))
+    if first:
+        wrong.append(_told(finding, first))
     if rms is not None and not rms <= limit:
         wrong.append(
             f"its errors are {rms:.3g} times what the arithmetic explains (at most {limit:.3g}), "
@@ -94,17 +95,23 @@ def verdict(product: Product, finding: Finding) -> Verdict:
         worst=finding.worst,
         rms=rms,
         rms_limit=None if rms is None else limit,
-        first=finding.first,
+        first=first,
         unwritten=finding.unwritten,
         outside=finding.outside,
         message=f"group {product.index}: {message}",
     )
 
 
-def _told(finding: Finding) -> str:
+def _in_list(product: Product, bad: BadElement | None) -> BadElement | None:
+    """A bad element where the list has it, whose rows may be the product's columns."""
+    if bad is None or not product.exchanged:
+        return bad
+    tile = bad.tile and (bad.tile[1], bad.tile[0], product.tile_columns)
+    return replace(bad, row=bad.col, col=bad.row, tile=tile)
+
+
+def _told(finding: Finding, bad: BadElement) -> str:
     """The first bad element, and how many there are."""
-    bad = finding.first
-    assert bad is not None
     tile = "in no tile"
     if bad.tile:
         m0, n0, width = bad.tile

@@ -7,7 +7,10 @@ of these.
 
 # Tiles
 K_TILE = 64  # elements of K in one pipeline stage: 128 bytes of a 16-bit type, the swizzle's span
-WIDTH_STEP = 16  # tile widths come in multiples of this: two 8-wide wgmma columns per stmatrix pair
+BOX_ROWS = 64  # rows of A or B in a box where K lies across: 128 bytes, the swizzle's span
+# Tile widths come in multiples of this: two 8-wide wgmma columns per stmatrix pair. Where K lies
+# across A, they come in multiples of BOX_ROWS.
+WIDTH_STEP = 16
 WIDTHS = 16  # of them: up to 256, wgmma's largest N
 REDUCED_ROWS = 16  # rows of D in an entry that adds up the parts of a split sum
 FLAGS_PER_TILE = 4  # of a split one: for each warpgroup that multiplies, in every CTA of a cluster

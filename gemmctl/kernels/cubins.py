@@ -13,6 +13,7 @@ from typing import Any
 
 from gemmctl.errors import DeviceUnusable, UsageError
 from gemmctl.kernels import constants
+from gemmctl.kernels.constants import BOX_ROWS, WIDTH_STEP
 
 VARIABLE = "GEMMCTL_CUBINS"
 FORMAT = 2  # of manifest.json, as cubin/build.py writes it
@@ -34,6 +35,8 @@ class Kernel:
     symbol: str
     operand: str  # element type of A and B
     output: str  # element type of D
+    a_layout: str
+    b_layout: str  # D's is row
     rows: int
     max_width: int
     stages: int
@@ -43,6 +46,26 @@ class Kernel:
     pingpong: bool
     shared_bytes: int
     registers: int
+
+    @property
+    def multiplies(self) -> tuple[str, str, str, str]:
+        """Types of A (and B) and of D, layouts of A and of B."""
+        return self.operand, self.output, self.a_layout, self.b_layout
+
+    @property
+    def a_across(self) -> bool:
+        """Whether K is not the contiguous dimension of A."""
+        return self.a_layout == "col"
+
+    @property
+    def b_across(self) -> bool:
+        """The same of B."""
+        return self.b_layout == "row"
+
+    @property
+    def width_step(self) -> int:
+        """What the widths of its tiles are multiples of."""
+        return BOX_ROWS if self.a_across else WIDTH_STEP
 
     @property
     def columns_per_tile(self) -> int:
@@ -67,7 +90,7 @@ class Manifest:
         return hashlib.sha256(lines.encode()).hexdigest()
 
     def named(self, name: str | None) -> tuple[Kernel, ...]:
-        """The kernels of that name, one for each pair of element types; None: all there are.
+        """The kernels of that name, one for each pair of types and layouts; None: all there are.
 
         Raises UsageError if there is none.
         """

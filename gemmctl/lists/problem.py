@@ -25,6 +25,14 @@ BIASES = ("none", "n", "m")  # n: a number for each column of x; m: for each row
 ACTIVATIONS = tuple(activations.FUNCTIONS)
 # halves: column j of x goes through the activation, times column j + n/2; pairs: 2j, times 2j + 1
 GATES = ("none", "halves", "pairs")
+# Of each operand the key of its layout, and the one in which it is stored by those of its rows or
+# columns that D has too: those of A along K, and so those of B; of C and D the rows.
+_LAYOUT_OF = {
+    "a": ("a_layout", "row"),
+    "b": ("b_layout", "col"),
+    "c": ("d_layout", "row"),
+    "d": ("d_layout", "row"),
+}
 
 
 def factors(gate: str, n: int, columns: range) -> tuple[range, ...]:
@@ -92,6 +100,14 @@ class Group:
         """Numbers in the bias: 0, n or m."""
         return {"none": 0, "n": self.n, "m": self.m}[self.bias]
 
+    def across(self, operand: str) -> bool:
+        """Whether a row of ``a``, ``c`` or ``d``, or a column of ``b``, lies across memory.
+
+        Its elements are then a leading dimension apart, and its neighbours side by side.
+        """
+        key, along = _LAYOUT_OF[operand]
+        return bool(getattr(self, key) != along)
+
     @property
     def linear(self) -> bool:
         """Whether D is x itself."""
@@ -146,6 +162,12 @@ class Columns:
         """Bytes of an element of ``a``, ``b``, ``c`` or ``d``, or of a bias, by ``bias_type``."""
         codes: npt.NDArray[np.int64] = getattr(self, operand)
         return _SIZES[codes]
+
+    def across(self, operand: str) -> npt.NDArray[np.bool_]:
+        """Where an operand's rows (columns of B) lie across memory: Group.across."""
+        key, along = _LAYOUT_OF[operand]
+        places: npt.NDArray[np.int64] = getattr(self, key)
+        return places != LAYOUTS.index(along)
 
     @cached_property
     def d_columns(self) -> npt.NDArray[np.int64]:

@@ -80,8 +80,8 @@ def candidates(made: Plan, kernels: Sequence[Kernel], launch: int) -> list[Plan]
     choices = [
         choice
         for kernel in kernels
-        if (kernel.operand, kernel.output) == (own.kernel.operand, own.kernel.output)
-        for choice in tiling.choices(made.problem, own.groups, kernel, own.machine)
+        if kernel.multiplies == own.kernel.multiplies
+        for choice in tiling.choices(made.exchanged, own.groups, kernel, own.machine)
     ]
     different = {_work(made): made}
     for choice in choices:

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from gemmctl.device.base import Facts
-from gemmctl.kernels.constants import WIDTH_STEP
 from gemmctl.kernels.cubins import Manifest
 from gemmctl.lists.problem import Problem
-from gemmctl.planning.plan import Plan, by_types
+from gemmctl.planning.exchange import exchanged
+from gemmctl.planning.plan import Plan, alike
 from gemmctl.planning.tiling import Choice, grid, machine_of
 
 FORMAT = 1  # of the files; another number whenever a reader of the old one would err
@@ -115,16 +115,19 @@ class TuneCache:
         if any(found[name] != value for name, value in key.items()):
             raise ValueError
         choices = tuple(Choice(**entry) for entry in found["choices"])
-        launches = by_types(problem, self._cubins.kernels)
+        work = exchanged(problem)
+        launches = alike(work, self._cubins.kernels)
         for choice, (groups, fitting) in zip(choices, launches, strict=True):
             kernel = {kernel.name: kernel for kernel in fitting}[choice.kernel]
             if {type(choice.width), type(choice.splits)} != {int}:
                 raise TypeError
-            if choice.width not in range(WIDTH_STEP, kernel.max_width + 1, WIDTH_STEP):
+            if choice.width not in range(
+                kernel.width_step, kernel.max_width + 1, kernel.width_step
+            ):
                 raise ValueError
             if not 1 <= choice.splits <= MAX_SPLITS:
                 raise ValueError
-            cut = grid(problem, groups, kernel, choice.width, self._machine, choice.splits)
+            cut = grid(work, groups, kernel, choice.width, self._machine, choice.splits)
             if cut.slots > cut.room:
                 raise ValueError
         return choices

@@ -121,8 +121,9 @@ def integer_limits(
 class Operand:
     """One matrix of one group: how it is made, and of what type.
 
-    ``rows`` and ``cols`` of its methods count storage places: a row is one run of contiguous
-    elements, ``length`` of them. Both are below 2^32. ``limit`` is the largest of integer data.
+    ``rows`` and ``cols`` of its methods are those of A and C; rows are columns of B, and their
+    elements along K. So whatever the layout, element (i, j) is the same. A row has ``length``
+    elements; both numbers are below 2^32. ``limit`` is the largest of integer data.
     """
 
     recipe: int
@@ -238,15 +239,22 @@ class Operand:
 
 
 def matrix(
-    memory: npt.NDArray[np.uint8], offset: int, rows: int, cols: int, ld: int, dtype: DType
+    memory: npt.NDArray[np.uint8],
+    offset: int,
+    rows: int,
+    cols: int,
+    ld: int,
+    dtype: DType,
+    across: bool = False,
 ) -> Bits:
     """The operand stored at a byte offset of ``memory``, as bits of shape (rows, cols).
 
-    Shares the memory; ``ld`` is in elements.
+    Shares the memory; ``ld``, in elements, is from row to row or, ``across``, from one element of
+    a row to the next.
     """
     if rows == 0 or cols == 0:
         return np.empty((rows, cols), dtype.storage)
-    strides = (ld * dtype.size, dtype.size)
+    strides = (dtype.size, ld * dtype.size) if across else (ld * dtype.size, dtype.size)
     return np.ndarray((rows, cols), dtype.storage, memory.data, offset, strides)
 
 

@@ -38,9 +38,17 @@ def lay_out(problem: Problem) -> tuple[Layout, int]:
     size = {name: columns.size(name) for name in "abcd"}
     has_c, apart = columns.beta != 0, ~columns.inplace
     biases = columns.bias_length * columns.size("bias_type")
-    rows = {"a": m, "b": n, "c": m, "d": m}
+    runs = {
+        name: np.where(columns.across(name), across, along)
+        for name, along, across in (
+            ("a", m, columns.k),
+            ("b", n, columns.k),
+            ("c", m, n),
+            ("d", m, columns.d_columns),
+        )
+    }
     lds = {"a": columns.lda, "b": columns.ldb, "c": columns.ldc, "d": columns.ldd}
-    spans = {name: rows[name] * lds[name] * size[name] for name in "abcd"}
+    spans = {name: runs[name] * lds[name] * size[name] for name in "abcd"}
 
     def place(lengths: Ints, start: int, gap: int = 0) -> tuple[Ints, int]:
         padded = (lengths + gap + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT

@@ -16,17 +16,19 @@ import numpy as np
 
 from gemmctl.errors import ListError
 from gemmctl.kernels.cubins import Kernel
-from gemmctl.lists.problem import Group, Problem
+from gemmctl.lists.problem import LAYOUTS, Group, Problem
 from gemmctl.operands import dtypes
 from gemmctl.planning import cost, tiling
 from gemmctl.planning.arena import Layout, lay_out
 from gemmctl.planning.choosing import choose
+from gemmctl.planning.exchange import exchanged
 from gemmctl.planning.refusals import Refusal, refusals
 from gemmctl.planning.tiling import H200, Choice, Ints, Launch, Machine
 
+USUAL = ["row", "col", "row"]  # layouts of A, B and D that a list need not name
 STREAMS = 8  # that launches of single groups are spread over
 
-# All groups of a pair of element types in one launch, alone or together with the set-up of its
+# All groups that share element types and layouts in one launch, alone or together with the set-up of its
 # tensor maps; or one launch for each group, one after another or over STREAMS streams. All but the
 # first are CUDA graphs, so that the host does not set the pace.
 Launching = Literal["grouped", "graph", "serial", "streams"]
@@ -38,6 +40,7 @@ class Plan:
     """A problem made ready for a device."""
 
     problem: Problem
+    exchanged: Problem  # the same with every D by rows: what launches compute
     launches: tuple[Launch, ...]
     layout: Layout
     flops: int  # 2 m n k, summed over groups; none where alpha is 0
@@ -80,14 +83,28 @@ class Plan:
     @cached_property
     def estimate_s(self) -> float:
         """Seconds that the cost model expects all launches to take."""
-        cycles = sum(cost.estimate(launch, self.problem) for launch in self.launches)
+        cycles = sum(cost.estimate(launch, self.exchanged) for launch in self.launches)
         return cycles / cost.CLOCK_HZ
 
     @cached_property
+    def operands(self) -> tuple[Ints, Ints]:
+        """Where A and B of ``exchanged`` lie: byte offsets in the arena, one per group."""
+        a, b, swapped = self.layout.a, self.layout.b, self.problem.columns.across("d")
+        return np.where(swapped, b, a), np.where(swapped, a, b)
+
+    @cached_property
     def dtype(self) -> str:
-        """Element types, as in ``bf16->f32``; several joined by commas."""
-        pairs = {(g.a, g.d): None for g in self.problem.groups}
-        return ",".join(a if a == d else f"{a}->{d}" for a, d in pairs)
+        """Element types, as in ``bf16->f32``; several joined by commas.
+
+        Behind them the layouts of A, B and D by their first letters where they are not row, col and
+        row: ``bf16/rrr``.
+        """
+        kinds = {(g.a, g.d, g.a_layout, g.b_layout, g.d_layout): None for g in self.problem.groups}
+        return ",".join(
+            (a if a == d else f"{a}->{d}")
+            + ("" if layouts == USUAL else f"/{''.join(layout[0] for layout in layouts)}")
+            for a, d, *layouts in kinds
+        )
 
     @cached_property
     def shape(self) -> str:
@@ -132,21 +149,23 @@ def _plan(
     check_s: float,
 ) -> Plan:
     started = perf_counter()
+    work = exchanged(problem)
     launches: list[Launch] = []
-    for groups, fitting in by_types(problem, kernels):
+    for groups, fitting in alike(work, kernels):
         if choices is None and launch not in TOGETHER:
-            launches += _choose_each(problem, groups, fitting, machine, split=launch == "serial")
+            launches += _choose_each(work, groups, fitting, machine, split=launch == "serial")
             continue
         if choices is None:
-            (choice,) = choose(problem, [groups], fitting, machine)
+            (choice,) = choose(work, [groups], fitting, machine)
         else:
             choice = choices[len(launches)]
-        launches.append(tiling.cut(problem, groups, _named(fitting, choice), choice, machine))
+        launches.append(tiling.cut(work, groups, _named(fitting, choice), choice, machine))
     columns = problem.columns
     m, n, k = columns.m, columns.n, columns.depth
     layout, moved = lay_out(problem)
     return Plan(
         problem=problem,
+        exchanged=work,
         launches=tuple(launches),
         layout=layout,
         flops=2 * int((m * n).astype(object) @ k.astype(object)),
@@ -157,19 +176,22 @@ def _plan(
     )
 
 
-def by_types(problem: Problem, kernels: Sequence[Kernel]) -> Iterator[tuple[Ints, list[Kernel]]]:
-    """The groups of each launch, which have elements and one pair of types, and its kernels.
+def alike(problem: Problem, kernels: Sequence[Kernel]) -> Iterator[tuple[Ints, list[Kernel]]]:
+    """The groups of each launch, which have elements and share types and layouts, and its kernels.
 
-    In the order of the first groups of each pair, be they empty or not.
+    Every D of the problem is by rows. In the order of the first groups of each sort, be they empty
+    or not.
     """
     columns = problem.columns
     active = (columns.m > 0) & (columns.n > 0)
-    pairs = columns.a * len(dtypes.BY_NAME) + columns.d
-    for first in sorted(np.unique(pairs, return_index=True)[1].tolist()):
-        groups = np.flatnonzero(active & (pairs == pairs[first]))
+    sorts = columns.a * len(dtypes.BY_NAME) + columns.d
+    sorts = (sorts * len(LAYOUTS) + columns.a_layout) * len(LAYOUTS) + columns.b_layout
+    for first in sorted(np.unique(sorts, return_index=True)[1].tolist()):
+        groups = np.flatnonzero(active & (sorts == sorts[first]))
         if len(groups):
-            types = problem.groups[first].a, problem.groups[first].d
-            yield groups, [k for k in kernels if (k.operand, k.output) == types]
+            group = problem.groups[first]
+            wanted = group.a, group.d, group.a_layout, group.b_layout
+            yield groups, [kernel for kernel in kernels if kernel.multiplies == wanted]
 
 
 def _choose_each(

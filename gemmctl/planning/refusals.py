@@ -10,8 +10,9 @@ import numpy.typing as npt
 from gemmctl.errors import Mark
 from gemmctl.kernels.constants import REDUCED_ROWS
 from gemmctl.kernels.cubins import Kernel
-from gemmctl.lists.problem import LAYOUTS, Columns, Group, Problem
+from gemmctl.lists.problem import GATES, LAYOUTS, Columns, Group, Problem
 from gemmctl.operands import dtypes
+from gemmctl.planning.exchange import exchanged
 
 MAX_TILES = 1 << 24  # entries of a problem's tile lists: 1 GB, for a D that fills an H200's memory
 
@@ -31,7 +32,8 @@ def refusals(problem: Problem, kernels: Sequence[Kernel]) -> list[Refusal]:
     """
     rules = [
         *_types(problem.columns, kernels),
-        *_layouts(problem.columns),
+        *_layouts(problem, kernels),
+        *_gates(problem.columns),
         _strides(problem.columns),
     ]
     return [*_told(problem, rules), *_too_many_tiles(problem)]
@@ -96,17 +98,53 @@ def _types(columns: Columns, kernels: Sequence[Kernel]) -> Iterator[Rule]:
     yield multiplied & written & ~np.isin(both(columns.a, columns.d), possible), pair
 
 
-def _layouts(columns: Columns) -> Iterator[Rule]:
-    for key, wanted in (("a_layout", "row"), ("b_layout", "col"), ("d_layout", "row")):
+def _layouts(problem: Problem, kernels: Sequence[Kernel]) -> Iterator[Rule]:
+    """Layouts that no kernel takes of a pair of types that some kernel multiplies."""
+    columns = exchanged(problem).columns
 
-        def told(group: Group, key: str = key, wanted: str = wanted) -> Iterator[Refusal]:
-            yield (
-                group.where(key),
-                f"{key} {getattr(group, key)} has no kernel yet; "
-                f"store that matrix as {key}: {wanted}",
-            )
+    def missing(operand: str, output: str, a: str, b: str) -> npt.NDArray[np.bool_]:
+        found: npt.NDArray[np.bool_] = columns.a_layout == LAYOUTS.index(a)
+        found = found & (columns.b_layout == LAYOUTS.index(b))
+        found &= columns.a == dtypes.BY_NAME[operand].code
+        return found & (columns.d == dtypes.BY_NAME[output].code)
 
-        yield getattr(columns, key) != LAYOUTS.index(wanted), told
+    def told(group: Group) -> Iterator[Refusal]:
+        yield (
+            group.where("a_layout", "b_layout", "d_layout"),
+            f"no kernel that was chosen takes A {group.a_layout} and B {group.b_layout} to D "
+            f"{group.d_layout}; leave the choice of a kernel to the plan, or store A row, B col and "
+            "D row",
+        )
+
+    taken = {kernel.multiplies for kernel in kernels}
+    for operand, output in sorted({(kernel.operand, kernel.output) for kernel in kernels}):
+        for a in LAYOUTS:
+            for b in LAYOUTS:
+                if (operand, output, a, b) not in taken:
+                    yield missing(operand, output, a, b), told
+
+
+def _gates(columns: Columns) -> Iterator[Rule]:
+    """Gates of columns that do not lie as the kernels' way to multiply them needs it."""
+
+    def by_columns(group: Group) -> Iterator[Refusal]:
+        yield (
+            group.where("d_layout", "gate"),
+            "a gate pairs columns of x, and a D in layout col is computed with rows and columns "
+            "exchanged; store it as d_layout: row",
+        )
+
+    def apart(group: Group) -> Iterator[Refusal]:
+        yield (
+            group.where("b_layout", "gate"),
+            "gate halves takes columns of B from two places, which has no kernel for b_layout row; "
+            "store B as b_layout: col, or its columns in pairs (gate: pairs)",
+        )
+
+    by_rows = ~columns.across("d")
+    yield ~by_rows & (columns.gate != 0), by_columns
+    halves = columns.gate == GATES.index("halves")
+    yield by_rows & halves & columns.across("b"), apart
 
 
 def _strides(columns: Columns) -> Rule:
@@ -120,7 +158,9 @@ def _strides(columns: Columns) -> Rule:
 
 def _strides_told(group: Group) -> Iterator[Refusal]:
     packed = [key for key in ("lda", "ldb") if key not in group.marks]
-    if len(packed) == 2 and group.a == group.b and group.lda == group.ldb == group.k:
+    inner = {"lda": "m" if group.across("a") else "k", "ldb": "n" if group.across("b") else "k"}
+    alike = group.a == group.b and group.lda == group.ldb == group.k
+    if len(packed) == 2 and alike and set(inner.values()) == {"k"}:
         step = STRIDE_STEP // dtypes.BY_NAME[group.a].size
         legal = -(-group.k // step) * step
         yield (
@@ -131,19 +171,20 @@ def _strides_told(group: Group) -> Iterator[Refusal]:
         )
         return
     for key, value, element in (("lda", group.lda, group.a), ("ldb", group.ldb, group.b)):
+        extent = inner[key]
         size = dtypes.BY_NAME[element].size
         step, end = STRIDE_STEP // size, STRIDE_END // size
-        legal = _nearest_multiple(value, step, group.k, end)
+        legal = _nearest_multiple(value, step, getattr(group, extent), end)
         if value % step:
-            default = f" ({key} defaults to k)" if key in packed else ""
+            default = f" ({key} defaults to {extent})" if key in packed else ""
             yield (
-                group.where(key, "k"),
+                group.where(key, extent),
                 f"{key} is {value}{default}, but TMA rows start on 16-byte boundaries: {key} must "
                 f"be a multiple of {step} for {element}; the nearest is {key}: {legal}",
             )
         elif value >= end:
             yield (
-                group.where(key, "k"),
+                group.where(key, extent),
                 f"{key} is {value}, but TMA rows lie less than 2^40 bytes apart: {key} must be "
                 f"below {end} for {element}; the nearest is {key}: {legal}",
             )

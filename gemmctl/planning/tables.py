@@ -13,11 +13,13 @@ from gemmctl.operands.data import DataSpec
 from gemmctl.planning.plan import Plan
 from gemmctl.planning.tiling import Ints, Launch
 
-# One operand to generate: `rows` runs of `cols` elements, `ld` elements apart.
+# One operand to generate: `rows` times `cols` elements, neighbours in a row `col_step` elements apart
+# and those in a column `row_step`.
 FILL = np.dtype(
     [
         ("ptr", np.uint64),
-        ("ld", np.uint64),
+        ("row_step", np.uint64),
+        ("col_step", np.uint64),
         ("rows", np.uint32),
         ("cols", np.uint32),
         ("key", np.uint32),
@@ -67,14 +69,15 @@ class Tables:
 
 def build(launch: Launch, plan: Plan, base: int) -> Tables:
     """The arrays of one launch for operands that lie at ``base`` (an address in bytes)."""
-    groups, layout, columns = launch.groups, plan.layout, plan.problem.columns
+    groups, layout, columns = launch.groups, plan.layout, plan.exchanged.columns
+    a, b = plan.operands
 
     def address(offsets: Ints) -> npt.NDArray[np.uint64]:
         return offsets[groups].astype(np.uint64) + np.uint64(base)
 
     return Tables(
-        ptr_a=address(layout.a),
-        ptr_b=address(layout.b),
+        ptr_a=address(a),
+        ptr_b=address(b),
         ptr_c=address(layout.c),
         ptr_d=address(layout.d),
         ld_a=columns.lda[groups].astype(np.uint64),
@@ -105,16 +108,18 @@ def fills(plan: Plan, base: int, spec: DataSpec) -> npt.NDArray[np.void]:
     limits = integer_limits(plan.problem)
     parts = []
     one = np.ones_like(everyone)
-    for operand, type_, rows, cols, ld, offsets, wanted in (
-        (data.A, columns.a, columns.m, columns.k, columns.lda, layout.a, columns.depth > 0),
-        (data.B, columns.b, columns.n, columns.k, columns.ldb, layout.b, columns.depth > 0),
-        (data.C, columns.c, columns.m, columns.n, columns.ldc, layout.c, columns.beta != 0),
+    m, n, k, multiplied = columns.m, columns.n, columns.k, columns.depth > 0
+    for operand, type_, rows, cols, ld, across, offsets, wanted in (
+        (data.A, columns.a, m, k, columns.lda, columns.across("a"), layout.a, multiplied),
+        (data.B, columns.b, n, k, columns.ldb, columns.across("b"), layout.b, multiplied),
+        (data.C, columns.c, m, n, columns.ldc, columns.across("c"), layout.c, columns.beta != 0),
         (
             data.BIAS,
             columns.bias_type,
             columns.bias_length,
             one,
             one,
+            np.zeros_like(columns.inplace),
             layout.bias,
             columns.bias > 0,
         ),
@@ -122,7 +127,8 @@ def fills(plan: Plan, base: int, spec: DataSpec) -> npt.NDArray[np.void]:
         groups = everyone[wanted & (columns.m > 0) & (columns.n > 0)]
         part = np.zeros(len(groups), FILL)
         part["ptr"] = offsets[groups].astype(np.uint64) + np.uint64(base)
-        part["ld"] = ld[groups]
+        part["row_step"] = np.where(across, 1, ld)[groups]
+        part["col_step"] = np.where(across, ld, 1)[groups]
         part["rows"] = rows[groups]
         part["cols"] = cols[groups]
         part["key"] = data.keys(spec.seed, operand, groups)
@@ -140,7 +146,7 @@ def refills(records: npt.NDArray[np.void], plan: Plan, base: int) -> npt.NDArray
 
 def hashed(plan: Plan, base: int) -> npt.NDArray[np.void]:
     """HASHED records of every D with elements, for operands that lie at ``base``."""
-    columns = plan.problem.columns
+    columns = plan.exchanged.columns
     groups = np.flatnonzero((columns.m > 0) & (columns.n > 0))
     size = columns.size("d")[groups]
     records = np.zeros(len(groups), HASHED)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from gemmctl.kernels.constants import K_TILE, REDUCED_ROWS, WIDTH_STEP
+from gemmctl.kernels.constants import K_TILE, REDUCED_ROWS
 from gemmctl.kernels.cubins import Kernel
 from gemmctl.lists.problem import GATES, Problem
 from gemmctl.operands import dtypes
@@ -158,7 +158,7 @@ def grid(
     """
     columns = problem.columns
     m, n, k = columns.m[groups], columns.n[groups], columns.depth[groups]
-    widths = _ceil(_ceil(m, _ceil(m, widest)), WIDTH_STEP) * WIDTH_STEP
+    widths = _ceil(_ceil(m, _ceil(m, widest)), kernel.width_step) * kernel.width_step
     widths[k == 0] = REDUCED_ROWS  # what the kernel does where it only adds up, here nothing
     wide, k_tiles = _ceil(n, kernel.columns_per_tile), _ceil(k, K_TILE)
     parts = np.where(k_tiles >= splits * MIN_SPLIT_K_TILES, splits, 1)
@@ -176,8 +176,11 @@ def grid(
 
 
 def widths(kernel: Kernel) -> range:
-    """Widths worth considering: the kernel's own and every 32 below, down to half of it."""
-    return range(kernel.max_width, kernel.max_width // 2 - 1, -32)
+    """Widths worth considering: the kernel's own and every 32 below, down to half of it.
+
+    32, or the kernel's step where that is more.
+    """
+    return range(kernel.max_width, kernel.max_width // 2 - 1, -max(32, kernel.width_step))
 
 
 def splits(whole: Grid, problem: Problem, starts: Ints) -> Ints:

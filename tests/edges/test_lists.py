@@ -58,7 +58,7 @@ def test_edge_18_the_schema_names_what_can_run(gemmctl: Command) -> None:
     group = json.loads(gemmctl("schema").stdout)["definitions"]["group"]["properties"]
     assert group["a"]["enum"] == group["b"]["enum"] == ["bf16", "f16"]
     assert group["d"]["enum"] == ["bf16", "f16", "f32"]
-    assert [group[f"{key}_layout"]["enum"] for key in "abd"] == [["row"], ["col"], ["row"]]
+    assert [group[f"{key}_layout"]["enum"] for key in "abd"] == [["row", "col"]] * 3
 
 
 def test_edge_24_a_long_list_is_read_by_libyaml(gemmctl: Command) -> None:
@@ -119,7 +119,7 @@ def test_edge_42_what_tune_found_holds_for_the_same_groups_in_the_same_order(
 
 def test_edge_45_the_schema_refuses_what_gemmctl_refuses(gemmctl: Command, tmp_path: Path) -> None:
     validator = jsonschema.Draft7Validator(json.loads(gemmctl("schema").stdout))
-    assert len(BAD) >= 46
+    assert len(BAD) >= 43
     names = [f"{number}.yaml" for number in range(len(BAD))]
     for name, document in zip(names, BAD, strict=True):
         (tmp_path / name).write_text(json.dumps(document))

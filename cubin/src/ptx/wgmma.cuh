@@ -1,5 +1,6 @@
-// wgmma on sm_90a: D[64 x W] += A[64 x 16] B[16 x W], both operands in shared memory, K-major, with the
-// 128-byte swizzle; D in registers (PTX ISA, "Asynchronous warpgroup level matrix instructions").
+// wgmma on sm_90a: D[64 x W] += A[64 x 16] B[16 x W], both operands in shared memory with the 128-byte
+// swizzle, each K-major or MN-major ("across": its lines are of rows of A or columns of B, not of K); D in
+// registers (PTX ISA, "Asynchronous warpgroup level matrix instructions").
 #pragma once
 
 #include <cstdint>
@@ -10,12 +11,15 @@ namespace wgmma {
 struct Bf16 {};
 struct F16 {};
 
-// Shared-memory matrix descriptor of K-major rows of 128 bytes in the 128-byte swizzle: groups of
-// eight rows lie 1024 bytes apart. Only its lower half depends on where the rows are: this is the half
-// for `address`, a multiple of 1024. Bytes further on are 1/16 of them more in it.
+// Lower half of a shared-memory matrix descriptor: the only one that depends on where the operand is, at
+// `address`, a multiple of 1024. Bytes further on are 1/16 of them more in it.
+//
+// K-major, lines of 128 bytes are rows of A or columns of B, and groups of eight of them lie 1024 bytes
+// apart. MN-major, lines are of one k each and hold 64 rows or columns; groups of eight k lie 1024 bytes
+// apart, and the next 64 rows or columns `leading` bytes, which is not used K-major.
+template <uint32_t leading = 16>
 __device__ __forceinline__ uint32_t descriptor(uint32_t address) {
-    constexpr uint32_t leading = 1 << 16;  // not used in this layout
-    return leading | (address & 0x3FFFF) >> 4;
+    return leading >> 4 << 16 | (address & 0x3FFFF) >> 4;
 }
 
 // The upper half.
@@ -71,48 +75,50 @@ __device__ __forceinline__ void wait() {
 #define VALUES_128 VALUES_120, EIGHT(120)
 #define NAMES_128 NAMES_120 ",%120,%121,%122,%123,%124,%125,%126,%127"
 
-#define ISSUE(width, count, type, a, b, keep, high)                                                  \
+#define ISSUE(width, count, type, a, b, keep, high, across_a, across_b)                                                  \
     asm volatile("{\n.reg .pred keep;\nsetp.ne.b32 keep, %" #keep ", 0;\n"                      \
                  ".reg .b64 a, b;\nmov.b64 a, {%" #a ", %" #high "};\n"                         \
                  "mov.b64 b, {%" #b ", %" #high "};\n"                                          \
                  "wgmma.mma_async.sync.aligned.m64n" #width "k16.f32." type "." type            \
-                 " {" NAMES_##count "}, a, b, keep, 1, 1, 0, 0;\n}"                             \
+                 " {" NAMES_##count "}, a, b, keep, 1, 1, %" #across_a ", %" #across_b ";\n}"   \
                  : VALUES_##count                                                               \
-                 : "r"(a_rows), "r"(b_rows), "n"(accumulate), "n"(SWIZZLE_128 | STRIDE))
+                 : "r"(a_rows), "r"(b_rows), "n"(accumulate), "n"(SWIZZLE_128 | STRIDE),   \
+                   "n"(a_across), "n"(b_across))
 
-// Asm operands are numbered: `count` accumulators, the descriptors' lower halves, the flag, the upper half.
-#define MULTIPLY(width, count, a, b, keep, high)                                                     \
-    template <>                                                                                \
-    struct Multiply<width> {                                                                   \
+// Asm operands are numbered: `count` accumulators, the descriptors' lower halves, the flag, the upper half,
+// whether A and B are MN-major.
+#define MULTIPLY(width, count, a, b, keep, high, across_a, across_b)                                                     \
+    template <bool a_across, bool b_across>                                                    \
+    struct Multiply<width, a_across, b_across> {                                                                   \
         template <class Operand, bool accumulate>                                              \
         static __device__ __forceinline__ void issue(float (&d)[count], uint32_t a_rows,       \
                                                      uint32_t b_rows) {                        \
             if constexpr (std::is_same_v<Operand, Bf16>)                                       \
-                ISSUE(width, count, "bf16", a, b, keep, high);                                       \
+                ISSUE(width, count, "bf16", a, b, keep, high, across_a, across_b);                                       \
             else                                                                               \
-                ISSUE(width, count, "f16", a, b, keep, high);                                        \
+                ISSUE(width, count, "f16", a, b, keep, high, across_a, across_b);                                        \
         }                                                                                      \
     };
 
-template <int width>
+template <int width, bool a_across, bool b_across>
 struct Multiply;
 
-MULTIPLY(16, 8, 8, 9, 10, 11)
-MULTIPLY(32, 16, 16, 17, 18, 19)
-MULTIPLY(48, 24, 24, 25, 26, 27)
-MULTIPLY(64, 32, 32, 33, 34, 35)
-MULTIPLY(80, 40, 40, 41, 42, 43)
-MULTIPLY(96, 48, 48, 49, 50, 51)
-MULTIPLY(112, 56, 56, 57, 58, 59)
-MULTIPLY(128, 64, 64, 65, 66, 67)
-MULTIPLY(144, 72, 72, 73, 74, 75)
-MULTIPLY(160, 80, 80, 81, 82, 83)
-MULTIPLY(176, 88, 88, 89, 90, 91)
-MULTIPLY(192, 96, 96, 97, 98, 99)
-MULTIPLY(208, 104, 104, 105, 106, 107)
-MULTIPLY(224, 112, 112, 113, 114, 115)
-MULTIPLY(240, 120, 120, 121, 122, 123)
-MULTIPLY(256, 128, 128, 129, 130, 131)
+MULTIPLY(16, 8, 8, 9, 10, 11, 12, 13)
+MULTIPLY(32, 16, 16, 17, 18, 19, 20, 21)
+MULTIPLY(48, 24, 24, 25, 26, 27, 28, 29)
+MULTIPLY(64, 32, 32, 33, 34, 35, 36, 37)
+MULTIPLY(80, 40, 40, 41, 42, 43, 44, 45)
+MULTIPLY(96, 48, 48, 49, 50, 51, 52, 53)
+MULTIPLY(112, 56, 56, 57, 58, 59, 60, 61)
+MULTIPLY(128, 64, 64, 65, 66, 67, 68, 69)
+MULTIPLY(144, 72, 72, 73, 74, 75, 76, 77)
+MULTIPLY(160, 80, 80, 81, 82, 83, 84, 85)
+MULTIPLY(176, 88, 88, 89, 90, 91, 92, 93)
+MULTIPLY(192, 96, 96, 97, 98, 99, 100, 101)
+MULTIPLY(208, 104, 104, 105, 106, 107, 108, 109)
+MULTIPLY(224, 112, 112, 113, 114, 115, 116, 117)
+MULTIPLY(240, 120, 120, 121, 122, 123, 124, 125)
+MULTIPLY(256, 128, 128, 129, 130, 131, 132, 133)
 
 #undef MULTIPLY
 #undef ISSUE

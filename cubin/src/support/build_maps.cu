@@ -15,7 +15,8 @@ struct Templates {
 // lines.
 extern "C" __global__ void __launch_bounds__(MAP_THREADS)
     build_maps(const __grid_constant__ Templates templates, const __grid_constant__ Groups groups,
-               uint32_t group_count, Maps* maps, uint32_t operand_bytes) {
+               uint32_t group_count, Maps* maps, uint32_t operand_bytes, uint32_t a_across,
+               uint32_t b_across) {
     __shared__ TensorMap built[MAP_THREADS];
     const uint32_t first = blockIdx.x * MAP_THREADS, mine = first + threadIdx.x;
     const uint32_t group = mine / MAPS, is_b = mine % MAPS;
@@ -27,8 +28,10 @@ extern "C" __global__ void __launch_bounds__(MAP_THREADS)
         // An extent of 0 would wrap to 2^32 (the map holds extents less one); such maps stay unused.
         if (k > 0) {
             ptx::tensor_map_address(map, is_b ? groups.ptr_b[group] : groups.ptr_a[group]);
-            ptx::tensor_map_extent<0>(map, k);
-            ptx::tensor_map_extent<1>(map, is_b ? groups.n[group] : groups.m[group]);
+            const uint32_t rows = is_b ? groups.n[group] : groups.m[group];
+            const bool across = is_b ? b_across : a_across;
+            ptx::tensor_map_extent<0>(map, across ? rows : k);
+            ptx::tensor_map_extent<1>(map, across ? k : rows);
             ptx::tensor_map_stride(
                 map, (is_b ? groups.ld_b[group] : groups.ld_a[group]) * operand_bytes);
         }

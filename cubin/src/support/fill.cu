@@ -6,7 +6,8 @@
 // One operand to generate (FILL in gemmctl).
 struct Fill {
     uint64_t ptr;
-    uint64_t ld;
+    uint64_t row_step;  // elements from one row to the next
+    uint64_t col_step;  // and from one element of a row to the next; one of the two is 1
     uint32_t rows;
     uint32_t cols;
     uint32_t key;
@@ -14,7 +15,7 @@ struct Fill {
     uint32_t recipe;
     uint32_t limit;  // of integer data
 };
-static_assert(sizeof(Fill) == 40, "the layout of gemmctl's FILL");
+static_assert(sizeof(Fill) == 48, "the layout of gemmctl's FILL");
 
 // Every number that normal data consist of, in the order of the types' codes.
 struct Quantiles {
@@ -119,21 +120,38 @@ __device__ __forceinline__ uint32_t element(const Fill& fill, const Row& row, ui
     return normal;
 }
 
+// Fills an operand whose rows lie across memory: CTA x takes columns x, x + gridDim.x, ...
+template <class Word>
+__device__ __forceinline__ void fill_across(const Fill& fill, const Quantiles& quantiles) {
+    for (uint32_t c = blockIdx.x; c < fill.cols; c += gridDim.x) {
+        Word* to = reinterpret_cast<Word*>(fill.ptr) + c * fill.col_step;
+        for (uint32_t i = threadIdx.x; i < fill.rows; i += blockDim.x)
+            to[i] = element(fill, Row(fill, i), c, quantiles);
+    }
+}
+
 // Fills operands: CTA (x, y) takes rows x, x + gridDim.x, ... of operands y, y + gridDim.y, ...
 extern "C" __global__ void __launch_bounds__(FILL_THREADS)
     fill(const Fill* fills, uint32_t count, const Quantiles* quantiles) {
     for (uint32_t f = blockIdx.y; f < count; f += gridDim.y) {
         const Fill fill = fills[f];
+        if (fill.col_step > 1) {
+            if (fill.type == TYPE_F32)
+                fill_across<uint32_t>(fill, *quantiles);
+            else
+                fill_across<uint16_t>(fill, *quantiles);
+            continue;
+        }
         for (uint32_t i = blockIdx.x; i < fill.rows; i += gridDim.x) {
             const Row row(fill, i);
             if (fill.type == TYPE_F32) {
-                uint32_t* to = reinterpret_cast<uint32_t*>(fill.ptr) + i * fill.ld;
+                uint32_t* to = reinterpret_cast<uint32_t*>(fill.ptr) + i * fill.row_step;
                 for (uint32_t c = threadIdx.x; c < fill.cols; c += blockDim.x)
                     to[c] = element(fill, row, c, *quantiles);
                 continue;
             }
-            uint16_t* to = reinterpret_cast<uint16_t*>(fill.ptr) + i * fill.ld;
-            if (fill.ld % 8 == 0) {  // whole 16-byte words, the last few elements one by one
+            uint16_t* to = reinterpret_cast<uint16_t*>(fill.ptr) + i * fill.row_step;
+            if (fill.row_step % 8 == 0) {  // whole 16-byte words, the last few elements one by one
                 for (uint32_t c = threadIdx.x * 8; c < fill.cols; c += blockDim.x * 8) {
                     alignas(16) uint16_t eight[8];
 #pragma unroll

@@ -19,6 +19,7 @@ from gemmctl.device.cuda.gpu import Gpu
 from gemmctl.device.cuda.params import GROUP_ARRAYS, GroupArrays, Params
 from gemmctl.device.cuda.tensormaps import encode_map
 from gemmctl.kernels.constants import (
+    BOX_ROWS,
     FILL_THREADS,
     FLAGS_PER_TILE,
     HALF_ROWS,
@@ -215,10 +216,10 @@ class CudaSession:
         with guarded() as cleanup:
             at = device.allocate(fills.nbytes, cleanup)
             device.upload(at, fills)
-            rows = int(fills["rows"].max())
+            runs = int(np.where(fills["col_step"] > 1, fills["cols"], fills["rows"]).max())
             device.launch(
                 device.support("fill"),
-                (min(rows, 4096), min(len(fills), 4096)),
+                (min(runs, 4096), min(len(fills), 4096)),
                 FILL_THREADS,
                 [
                     ctypes.c_uint64(at),
@@ -276,13 +277,16 @@ class CudaSession:
     def _map_arguments(self, ready: _Ready) -> list[Any]:
         """What the kernel build_maps is told: a template for every box, groups, element sizes."""
         kernel, count = ready.launch.kernel, len(ready.launch.groups)
+        across_a, across_b = (BOX_ROWS, K_TILE // kernel.cluster), (BOX_ROWS, K_TILE)
         boxes = [
-            *(WIDTH_STEP * (i + 1) // kernel.cluster for i in range(WIDTHS)),  # rows of A
-            *(kernel.rows, HALF_ROWS),  # of B
+            across_a if kernel.a_across else (K_TILE, WIDTH_STEP * (i + 1) // kernel.cluster)
+            for i in range(WIDTHS)
+        ]
+        boxes += [
+            across_b if kernel.b_across else (K_TILE, rows) for rows in (kernel.rows, HALF_ROWS)
         ]
         templates = b"".join(
-            encode_map(kernel.operand, self.base, (64, 64), 256, (K_TILE, rows)).tobytes()
-            for rows in boxes
+            encode_map(kernel.operand, self.base, (64, 64), 256, box).tobytes() for box in boxes
         )
         return [
             (ctypes.c_uint8 * len(templates)).from_buffer_copy(templates),
@@ -290,4 +294,6 @@ class CudaSession:
             ctypes.c_uint32(count),
             ctypes.c_uint64(ready.maps),
             ctypes.c_uint32(dtypes.BY_NAME[kernel.operand].size),
+            ctypes.c_uint32(kernel.a_across),
+            ctypes.c_uint32(kernel.b_across),
         ]

@@ -21,7 +21,8 @@ Queue = Callable[[], None]
 
 # What fields of a group are called where a user reads of them.
 CALLED = {"m": "M", "n": "N", "k": "K", "a": "the type of A", "c": "the type of C",
-          "d": "the type of D", "bias_type": "the type of the bias"}  # fmt: skip
+          "d": "the type of D", "bias_type": "the type of the bias",
+          **{f"{x}_layout": f"the layout of {x.upper()}" for x in "abd"}}  # fmt: skip
 TRIAL = 3  # samples of each in a trial, forth and back
 
 

@@ -1,7 +1,7 @@
 """cuBLAS through ctypes: the grouped call, and a call per group on one stream or several.
 
-cuBLAS stores matrices by columns. Our D = A B^T by rows is D^T = B A^T by columns: its first
-operand is our B, transposed, its second our A. It adds to D, so a C in place; a C apart is copied
+cuBLAS stores matrices by columns. Our D = A B by rows is D^T = B^T A^T by columns: its first
+operand is our B, its second our A, each transposed if it lies so. It adds to D, so a C in place; a C apart is copied
 to D first, which is part of the run.
 """
 
@@ -37,7 +37,10 @@ TYPES = {"f32": 0, "f16": 2, "bf16": 14}
 
 @dataclass(frozen=True)
 class Product:
-    """One product in cuBLAS's terms: D = act(alpha A^T B + beta C + bias), by columns, m x n."""
+    """One product in cuBLAS's terms: D = act(alpha A B + beta C + bias), by columns, m x n.
+
+    A and B are stored so, or transposed, as ``op_a`` and ``op_b`` say: N or T.
+    """
 
     m: int
     n: int
@@ -45,8 +48,10 @@ class Product:
     alpha: float
     a: int
     lda: int
+    op_a: int
     b: int
     ldb: int
+    op_b: int
     beta: float
     c: int  # D where beta is 0
     ldc: int
@@ -61,7 +66,8 @@ class Product:
     @property
     def shape(self) -> tuple[float, ...]:
         """What products of one group of a grouped call have in common."""
-        return self.m, self.n, self.k, self.alpha, self.beta, self.lda, self.ldb, self.ldd
+        sizes = self.m, self.n, self.k, self.lda, self.ldb, self.ldd
+        return *sizes, self.alpha, self.beta, self.op_a, self.op_b
 
     @property
     def copy(self) -> tuple[tuple[int, int], tuple[int, int], int, int] | None:
@@ -79,10 +85,12 @@ class Product:
 
     @property
     def layouts(self) -> tuple[tuple[str, int, int, int], ...]:
-        """Type, rows, columns and leading dimension of A, B, C and D."""
+        """Type, rows, columns and leading dimension of A, B, C and D as they are stored."""
+        a = (self.m, self.k) if self.op_a == N else (self.k, self.m)
+        b = (self.k, self.n) if self.op_b == N else (self.n, self.k)
         return (
-            (self.operand, self.k, self.m, self.lda),
-            (self.operand, self.k, self.n, self.ldb),
+            (self.operand, *a, self.lda),
+            (self.operand, *b, self.ldb),
             (self.addend, self.m, self.n, self.ldc),
             (self.output, self.m, self.n, self.ldd),
         )
@@ -91,7 +99,7 @@ class Product:
         """Of cublasGemmEx, after the handle; its C is D."""
         operand, output = ctypes.c_int(TYPES[self.operand]), ctypes.c_int(TYPES[self.output])
         return (
-            *_ints(T, N, self.m, self.n, self.k),
+            *_ints(self.op_a, self.op_b, self.m, self.n, self.k),
             _floats([self.alpha]),
             *(ctypes.c_void_p(self.a), operand, ctypes.c_int(self.lda)),
             *(ctypes.c_void_p(self.b), operand, ctypes.c_int(self.ldb)),
@@ -124,7 +132,7 @@ class Batch:
             return (ctypes.c_int * count)(*values)
 
         return (
-            *(array([op] * count) for op in (T, N)),
+            *(array(getattr(first, op) for first in firsts) for op in ("op_a", "op_b")),
             *(array(getattr(first, x) for first in firsts) for x in "mnk"),
             _floats([first.alpha for first in firsts]),
             *(a, operand, array(first.lda for first in firsts)),
@@ -140,8 +148,9 @@ class Batch:
 def products(plan: Plan, base: int) -> list[Product]:
     """All products of a plan whose operands lie at ``base``; raises Inapplicable."""
     layout, found = plan.layout, []
+    of_a, of_b = plan.operands
     for i in active(plan):
-        group = plan.problem.groups[i]
+        group = plan.exchanged.groups[i]
         adds = group.beta != 0
         if max(group.lda, group.ldb, group.ldc if adds else 0, group.ldd) > INT_MAX:
             raise Inapplicable(f"a leading dimension is above {INT_MAX}")
@@ -151,10 +160,12 @@ def products(plan: Plan, base: int) -> list[Product]:
                 n=group.m,
                 k=group.depth,
                 alpha=group.alpha,
-                a=base + int(layout.b[i]),
+                a=base + int(of_b[i]),
                 lda=group.ldb,
-                b=base + int(layout.a[i]),
+                op_a=N if group.across("b") else T,
+                b=base + int(of_a[i]),
                 ldb=group.lda,
+                op_b=T if group.across("a") else N,
                 beta=group.beta,
                 c=base + int((layout.c if adds else layout.d)[i]),
                 ldc=group.ldc if adds else group.ldd,

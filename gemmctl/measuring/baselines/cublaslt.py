@@ -30,7 +30,6 @@ from gemmctl.measuring.baselines.cublas import (
     WORKSPACE_BYTES,
     Library,
     Product,
-    T,
     products,
 )
 from gemmctl.planning.plan import Plan
@@ -42,6 +41,7 @@ CANDIDATES = 8  # kernels that are timed for each shape, at most
 
 # cublasLt.h: attributes, and values of theirs
 DESC_TRANSA = 3
+DESC_TRANSB = 4
 DESC_EPILOGUE = 7
 DESC_BIAS_POINTER = 8  # to numbers of D's type, as none other is asked for
 PREF_MAX_WORKSPACE_BYTES = 1
@@ -83,7 +83,7 @@ class Matmul:
         scheme = ctypes.c_uint32(REDUCTION_COMPUTE_TYPE)
         self._set("MatmulPreference", self._wish, PREF_REDUCTION_SCHEME_MASK, scheme)
         self._layouts: dict[tuple[str, int, int, int], ctypes.c_void_p] = {}
-        self._descs: dict[tuple[int, int], ctypes.c_void_p] = {}
+        self._descs: dict[tuple[int, int, int, int], ctypes.c_void_p] = {}
 
     def layouts(self, product: Product) -> tuple[ctypes.c_void_p, ...]:
         """How A, B, C and D lie."""
@@ -118,11 +118,12 @@ class Matmul:
 
     def _desc(self, product: Product) -> ctypes.c_void_p:
         """What is to be computed."""
-        key = epilogue(product), product.bias
+        key = epilogue(product), product.bias, product.op_a, product.op_b
         if key not in self._descs:
             types = ctypes.c_int(COMPUTE_32F), ctypes.c_int(TYPES["f32"])
             self._descs[key] = made = self._made("MatmulDesc", *types)
-            self._set("MatmulDesc", made, DESC_TRANSA, ctypes.c_int32(T))
+            self._set("MatmulDesc", made, DESC_TRANSA, ctypes.c_int32(product.op_a))
+            self._set("MatmulDesc", made, DESC_TRANSB, ctypes.c_int32(product.op_b))
             self._set("MatmulDesc", made, DESC_EPILOGUE, ctypes.c_uint32(key[0]))
             if product.bias:
                 self._set("MatmulDesc", made, DESC_BIAS_POINTER, ctypes.c_void_p(product.bias))
@@ -175,13 +176,13 @@ def fastest(session: CudaSession, plan: Plan) -> Calls:
     groups = active(plan)
     require_none(plan, groups, "cublasLt", "gate")
     for i in groups:
-        _require_fusible(plan.problem.groups[i])
+        _require_fusible(plan.exchanged.groups[i])
     found = products(plan, session.base)
     manner: Manner = "fused" if any(epilogue(one) != EPILOGUE_DEFAULT for one in found) else ""
     matmul = Matmul(Library(session, "cublasLt"), cleanup)
     room = device.allocate(STREAMS * WORKSPACE_BYTES, cleanup)
     algos: dict[tuple[Any, ...], Algo] = {}
-    kinds = [(product.layouts, epilogue(product)) for product in found]
+    kinds = [(one.layouts, one.op_a, one.op_b, epilogue(one)) for one in found]
     for product, kind in zip(found, kinds, strict=True):
         if kind not in algos:
             algos[kind] = _fastest_algo(session, matmul, product, room)

@@ -27,6 +27,8 @@ def grouped(operands: Operands) -> Work:
     require_same(plan, groups, "n", "k", "a", "d")
     require_none(plan, groups, "DeepGEMM", "bias", "activation", "gate")
     found = [plan.problem.groups[i] for i in groups]
+    if any(group.across(operand) for group in found for operand in "abd"):
+        raise Inapplicable("DeepGEMM is asked for A row, B col and D row only")
     if any(group.alpha != 1 or group.beta != 0 for group in found):
         raise Inapplicable("DeepGEMM knows no alpha and beta")
     if (found[0].a, found[0].d) != ("bf16", "bf16"):

@@ -44,7 +44,7 @@ class Operands:
         self.torch, self.memory, self.plan = torch, memory, plan
 
     def matrix(self, which: str, index: int) -> Any:
-        """A (m x depth), B (n x depth), C, D or bias of one group.
+        """A (m x depth), B (n x depth), C, D or bias of one group, in whatever layout.
 
         A bias along n is a vector, as torch takes it to be one; one along m a matrix of a column.
         """
@@ -71,7 +71,8 @@ class Operands:
         if len(steps) > 1:
             raise Inapplicable(f"the groups' {CALLED.get(which)} are not evenly spaced")
         whole = self.memory.view(getattr(self.torch, TYPES[name]))
-        strides = steps.pop() if steps else 0, ld, 1
+        across = which in "abcd" and group.across(which)
+        strides = steps.pop() if steps else 0, *((1, ld) if across else (ld, 1))
         return whole.as_strided((len(groups), rows, cols), strides, int(offsets[0]))
 
 
@@ -100,7 +101,8 @@ def batched(operands: Operands) -> Work:
     torch, plan = operands.torch, operands.plan
     groups = active(plan)
     numbers = "m", "n", "k", "a", "d", "lda", "ldb", "ldd", "alpha", "beta"
-    require_same(plan, groups, *numbers, "bias", "activation", "gate")
+    layouts = "a_layout", "b_layout", "d_layout"
+    require_same(plan, groups, *numbers, *layouts, "bias", "activation", "gate")
     first = plan.problem.groups[groups[0]]
     if first.beta != 0:
         require_same(plan, groups, "c", "ldc")
@@ -111,16 +113,20 @@ def batched(operands: Operands) -> Work:
 
 
 def grouped(operands: Operands) -> Work:
-    """torch's grouped_mm: groups share N and K.
+    """torch's grouped_mm: groups share N and K, or M and N as in a gradient of weights.
 
-    It takes the rows of all A in one piece, all B in another, and returns a new D, so the operands
-    are gathered beforehand and D is scattered afterwards.
+    It takes all A in one piece, all B in another, and returns a new D, so the operands are gathered
+    beforehand, in their layouts, and D is scattered afterwards.
     """
     plan, torch = operands.plan, operands.torch
     groups = active(plan)
-    require_same(plan, groups, "n", "k", "a", "d", "activation", "gate")
-    require_none(plan, groups, "grouped_mm", "bias")
     found = [plan.problem.groups[i] for i in groups]
+    along_k = len({group.k for group in found}) > 1 == len({group.m for group in found})
+    shared = ("m", "n") if along_k else ("n", "k")
+    require_same(plan, groups, *shared, "a", "d", "a_layout", "b_layout", "activation", "gate")
+    require_none(plan, groups, "grouped_mm", "bias")
+    if any(group.d_layout == "col" for group in found):
+        raise Inapplicable("grouped_mm writes D by rows")
     if any(group.alpha != 1 or group.beta != 0 for group in found):
         raise Inapplicable("grouped_mm knows no alpha and beta")
     if found[0].a != found[0].d:
@@ -130,9 +136,12 @@ def grouped(operands: Operands) -> Work:
     )
     if multiply is None:
         raise Inapplicable(f"torch {torch.__version__} has no grouped_mm")
-    a = torch.cat([operands.matrix("a", i) for i in groups])
-    b = torch.stack([operands.matrix("b", i) for i in groups]).transpose(-2, -1)
-    ends = list(accumulate(group.m for group in found))
+    together = partial(_together, torch, operands, groups)
+    if along_k:
+        a, b = together("a", along_k), together("b", along_k).transpose(-2, -1)
+    else:
+        a, b = together("a", along_k), _stacked(torch, operands, groups, "b").transpose(-2, -1)
+    ends = list(accumulate(group.k if along_k else group.m for group in found))
     offs = torch.tensor(ends, dtype=torch.int32, device=a.device)
     results: list[Any] = []
 
@@ -141,10 +150,30 @@ def grouped(operands: Operands) -> Work:
         results.append(_finished(torch, found[0], multiply(a, b, offs=offs)))
 
     def deliver() -> None:
-        for index, group, end in zip(groups, found, ends, strict=True):
-            operands.matrix("d", index).copy_(results[0][end - group.m : end])
+        for place, (index, group, end) in enumerate(zip(groups, found, ends, strict=True)):
+            part = results[0][place] if along_k else results[0][end - group.m : end]
+            operands.matrix("d", index).copy_(part)
 
     return Work([run], [deliver], results, "" if found[0].linear else "unfused")
+
+
+def _together(
+    torch: Any, operands: Operands, groups: Sequence[int], which: str, along_k: bool
+) -> Any:
+    """All A or all B behind each other along their rows or along K, in the layout of each."""
+    found = [operands.matrix(which, i) for i in groups]
+    if operands.plan.problem.groups[groups[0]].across(which):
+        turned = [matrix.transpose(-2, -1) for matrix in found]
+        return torch.cat(turned, 0 if along_k else 1).transpose(-2, -1)
+    return torch.cat(found, 1 if along_k else 0)
+
+
+def _stacked(torch: Any, operands: Operands, groups: Sequence[int], which: str) -> Any:
+    """All A or all B on top of each other, in the layout of each."""
+    found = [operands.matrix(which, i) for i in groups]
+    if operands.plan.problem.groups[groups[0]].across(which):
+        return torch.stack([matrix.transpose(-2, -1) for matrix in found]).transpose(-2, -1)
+    return torch.stack(found)
 
 
 class Torch:
