@@ -48,8 +48,8 @@ INPLACE = ("m: 24, n: 40, k: 64, ldd: 41, alpha: 0.5, beta: -2, inplace: true, c
 ADDING = (*MIXED, *SCALED, *INPLACE, "m: 24, n: 40, k: 64, d: f32, beta: 1, count: 2")
 # All of A, B and D; those with D in layout row first.
 LAYOUTS = tuple(
-    f"m: 24, n: 40, k: 64, a_layout: {a}, b_layout: {b}, d_layout: {d}, alpha: {alpha}, beta: {beta}"
-    for d, alpha, beta in (("row", 1, 0), ("col", 0.5, 1))
+    f"m: 24, n: 40, k: 64, a_layout: {a}, b_layout: {b}, d_layout: {d}, {scalars}"
+    for d, scalars in (("row", "alpha: 1"), ("col", "alpha: 0.5, beta: 1"))
     for a in ("row", "col")
     for b in ("row", "col")
 )

@@ -265,5 +265,6 @@ def test_every_variant_ships_for_every_pair_of_types_once() -> None:
     variants = {(name, *layouts) for name, _, _, *layouts in shipped}
     assert shipped == sorted(
         (name, operand, output, a, b)
-        for name, a, b in variants for operand in ("bf16", "f16") for output in ("bf16", "f16", "f32")
+        for name, a, b in variants
+        for operand in ("bf16", "f16") for output in ("bf16", "f16", "f32")
     )  # fmt: skip

@@ -21,21 +21,15 @@ def dump(plan: Plan, session: Session, group: int, folder: str, spec: DataSpec) 
 
     Per matrix, m x k, n x k or m x n whatever its layout: ``a.npy`` has the values as float32,
     ``a_bits.npy`` the elements' bits, read from the device. C and the bias are left out where there
-    is none. A C in place is made anew, so that the session's D is lost. Raises UsageError if a file cannot be written.
+    is none. A C in place is made anew, so that the session's D is lost. Raises UsageError if a
+    file cannot be written.
     """
     found, layout = plan.problem.groups[group], plan.layout
+    across = found.across
     matrices = [
-        (
-            "d",
-            int(layout.d[group]),
-            found.m,
-            found.d_columns,
-            found.ldd,
-            found.d,
-            found.across("d"),
-        ),
-        ("a", int(layout.a[group]), found.m, found.k, found.lda, found.a, found.across("a")),
-        ("b", int(layout.b[group]), found.n, found.k, found.ldb, found.b, found.across("b")),
+        ("d", int(layout.d[group]), found.m, found.d_columns, found.ldd, found.d, across("d")),
+        ("a", int(layout.a[group]), found.m, found.k, found.lda, found.a, across("a")),
+        ("b", int(layout.b[group]), found.n, found.k, found.ldb, found.b, across("b")),
     ]
     if found.bias != "none":
         length = found.bias_length
@@ -43,7 +37,7 @@ def dump(plan: Plan, session: Session, group: int, folder: str, spec: DataSpec) 
         matrices.append(("bias", *place, found.bias_type, False))
     if found.beta != 0:
         place = int(layout.c[group]), found.m, found.n, found.ldc
-        matrices.append(("c", *place, found.c, found.across("c")))
+        matrices.append(("c", *place, found.c, across("c")))
     # A group's operands depend on its place in the problem: empty groups keep that place.
     before = f"      - {{m: 0, n: 0, k: 0, count: {group}}}\n" if group else ""
     names = [field.name for field in fields(Group) if field.name != "marks"]
@@ -57,13 +51,13 @@ def dump(plan: Plan, session: Session, group: int, folder: str, spec: DataSpec) 
         path = Path(folder)
         path.mkdir(parents=True, exist_ok=True)
         (path / "problem.yaml").write_text(text, encoding="utf-8")
-        for operand, offset, rows, cols, ld, element, across in matrices:
+        for operand, offset, rows, cols, ld, element, turned in matrices:
             if operand == "c" and found.inplace:
                 session.poison()
             dtype = dtypes.BY_NAME[element]
-            runs = cols if across else rows
+            runs = cols if turned else rows
             memory = session.read(offset, offset + runs * ld * dtype.size)
-            bits = data.matrix(memory, 0, rows, cols, ld, dtype, across)
+            bits = data.matrix(memory, 0, rows, cols, ld, dtype, turned)
             np.save(path / f"{operand}_bits.npy", bits)
             np.save(path / f"{operand}.npy", dtype.to_f32(bits))
     except OSError as error:

@@ -166,8 +166,8 @@ class Columns:
     def across(self, operand: str) -> npt.NDArray[np.bool_]:
         """Where an operand's rows (columns of B) lie across memory: Group.across."""
         key, along = _LAYOUT_OF[operand]
-        places: npt.NDArray[np.int64] = getattr(self, key)
-        return places != LAYOUTS.index(along)
+        found: npt.NDArray[np.bool_] = getattr(self, key) != LAYOUTS.index(along)
+        return found
 
     @cached_property
     def d_columns(self) -> npt.NDArray[np.int64]:

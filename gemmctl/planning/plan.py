@@ -28,11 +28,11 @@ from gemmctl.planning.tiling import H200, Choice, Ints, Launch, Machine
 USUAL = ["row", "col", "row"]  # layouts of A, B and D that a list need not name
 STREAMS = 8  # that launches of single groups are spread over
 
-# All groups that share element types and layouts in one launch, alone or together with the set-up of its
-# tensor maps; or one launch for each group, one after another or over STREAMS streams. All but the
-# first are CUDA graphs, so that the host does not set the pace.
+# All groups that share element types and layouts in one launch, alone or together with the set-up
+# of its tensor maps; or one launch for each group, one after another or over STREAMS streams. All
+# but the first are CUDA graphs, so that the host does not set the pace.
 Launching = Literal["grouped", "graph", "serial", "streams"]
-TOGETHER: tuple[Launching, ...] = ("grouped", "graph")  # all groups of a pair of types
+TOGETHER: tuple[Launching, ...] = ("grouped", "graph")  # all such groups
 
 
 @dataclass(frozen=True)

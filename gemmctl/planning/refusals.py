@@ -103,17 +103,17 @@ def _layouts(problem: Problem, kernels: Sequence[Kernel]) -> Iterator[Rule]:
     columns = exchanged(problem).columns
 
     def missing(operand: str, output: str, a: str, b: str) -> npt.NDArray[np.bool_]:
-        found: npt.NDArray[np.bool_] = columns.a_layout == LAYOUTS.index(a)
-        found = found & (columns.b_layout == LAYOUTS.index(b))
-        found &= columns.a == dtypes.BY_NAME[operand].code
-        return found & (columns.d == dtypes.BY_NAME[output].code)
+        layouts = (columns.a_layout == LAYOUTS.index(a)) & (columns.b_layout == LAYOUTS.index(b))
+        types = dtypes.BY_NAME[operand].code, dtypes.BY_NAME[output].code
+        found: npt.NDArray[np.bool_] = layouts & (columns.a == types[0]) & (columns.d == types[1])
+        return found
 
     def told(group: Group) -> Iterator[Refusal]:
         yield (
             group.where("a_layout", "b_layout", "d_layout"),
             f"no kernel that was chosen takes A {group.a_layout} and B {group.b_layout} to D "
-            f"{group.d_layout}; leave the choice of a kernel to the plan, or store A row, B col and "
-            "D row",
+            f"{group.d_layout}; leave the choice of a kernel to the plan, or store A row, B col "
+            "and D row",
         )
 
     taken = {kernel.multiplies for kernel in kernels}

@@ -13,8 +13,8 @@ from gemmctl.operands.data import DataSpec
 from gemmctl.planning.plan import Plan
 from gemmctl.planning.tiling import Ints, Launch
 
-# One operand to generate: `rows` times `cols` elements, neighbours in a row `col_step` elements apart
-# and those in a column `row_step`.
+# One operand to generate: `rows` times `cols` elements, of which neighbours in a row lie `col_step`
+# elements apart and those in a column `row_step`.
 FILL = np.dtype(
     [
         ("ptr", np.uint64),

@@ -6,7 +6,7 @@ import ctypes
 import io
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
@@ -19,7 +19,7 @@ from gemmctl.device.cuda.tensormaps import MAP_BYTES, encode_map
 from gemmctl.judging import verify
 from gemmctl.judging.product import products_of
 from gemmctl.kernels import constants, cubins
-from gemmctl.kernels.constants import HALF_ROWS, K_TILE, MAPS
+from gemmctl.kernels.constants import BOX_ROWS, HALF_ROWS, K_TILE, MAPS
 from gemmctl.kernels.cubins import Kernel
 from gemmctl.lists import reading
 from gemmctl.lists.problem import ACTIVATIONS, BIASES, GATES, Problem
@@ -41,20 +41,45 @@ SHAPES = [
 ]  # fmt: skip
 
 
-def awkward(operand: str, output: str) -> str:
+RCR = ("row", "col", "row")  # layouts of A, B and D
+
+
+def head(operand: str, output: str, layouts: Sequence[str] = RCR) -> str:
+    """How a list begins."""
+    told = ", ".join(f"{x}_layout: {layout}" for x, layout in zip("abd", layouts, strict=True))
+    return f"gemmctl: 1\ndefaults: {{a: {operand}, d: {output}, {told}}}\nproblems:\n"
+
+
+def head_of(kernel: Kernel) -> str:
+    """How a list begins that a kernel can run."""
+    return head(kernel.operand, kernel.output, (kernel.a_layout, kernel.b_layout, "row"))
+
+
+def awkward(operand: str, output: str, layouts: Sequence[str] = RCR) -> str:
     """A list with every group of SHAPES, in turn plain, scaled, and with C of each type."""
     step = 16 // dtypes.BY_NAME[output].size
+    a_layout, b_layout, d_layout = layouts
     groups = []
     for i, (m, n, k) in enumerate(SHAPES):
-        ld = max(8, -(-k // 8) * 8) + 8 * (i % 2)
-        ldd = max(1, n) if i % 4 == 3 else max(step, -(-n // step) * step) + step * (i % 3)
+        lda, ldb = (
+            max(8, -(-inner // 8) * 8) + 8 * (i % 2)
+            for inner in (m if a_layout == "col" else k, n if b_layout == "row" else k)
+        )
+        run = m if d_layout == "col" else n
+        ldd = max(1, run) if i % 4 == 3 else max(step, -(-run // step) * step) + step * (i % 3)
         alpha, beta, c = (1, 0.5, -2)[i % 3], (0, 1, 0, -0.5)[i % 4], ("bf16", "f16", "f32")[i % 3]
         groups.append(
-            f"{{m: {m}, n: {n}, k: {k}, lda: {ld}, ldb: {ld}, ldd: {ldd}, ldc: {n + i}, "
+            f"{{m: {m}, n: {n}, k: {k}, lda: {lda}, ldb: {ldb}, ldd: {ldd}, ldc: {run + i + 1}, "
             f"alpha: {alpha}, beta: {beta}, c: {c}}}"
         )
-    head = f"gemmctl: 1\ndefaults: {{a: {operand}, d: {output}}}\nproblems:\n"
-    return head + "  - name: awkward\n    groups:\n" + "".join(f"      - {g}\n" for g in groups)
+    begin = head(operand, output, layouts)
+    return begin + "  - name: awkward\n    groups:\n" + "".join(f"      - {g}\n" for g in groups)
+
+
+def padded(kernel: Kernel, m: int, n: int, k: int) -> str:
+    """Leading dimensions of A and B of whole 16-byte words, as a kernel wants them to lie."""
+    inner = {"lda": m if kernel.a_across else k, "ldb": n if kernel.b_across else k}
+    return ", ".join(f"{ld}: {max(8, -(-extent // 8) * 8)}" for ld, extent in inner.items())
 
 
 def planned(text: str, *kernels: Kernel) -> Plan:
@@ -79,7 +104,12 @@ def wrong(made: Plan, session: CudaSession, spec: DataSpec) -> list[str]:
     return [f"group {v.group}: {v.message}" for v in verdicts if not v.ok]
 
 
-@pytest.fixture(params=KERNELS, ids=lambda k: f"{k.name}-{k.operand}-{k.output}")
+def named(kernel: Kernel) -> str:
+    layouts = f"{kernel.a_layout[0]}{kernel.b_layout[0]}r"
+    return f"{kernel.name}-{kernel.operand}-{kernel.output}-{layouts}"
+
+
+@pytest.fixture(params=KERNELS, ids=named)
 def kernel(request: pytest.FixtureRequest) -> Kernel:
     return request.param
 
@@ -88,7 +118,21 @@ def kernel(request: pytest.FixtureRequest) -> Kernel:
 def test_every_kernel_is_right_on_awkward_shapes(
     device: CudaDevice, kernel: Kernel, kind: data.Kind
 ) -> None:
-    made, spec = planned(awkward(kernel.operand, kernel.output), kernel), DataSpec(kind, 11)
+    layouts = (kernel.a_layout, kernel.b_layout, "row")
+    text = awkward(kernel.operand, kernel.output, layouts)
+    made, spec = planned(text, kernel), DataSpec(kind, 11)
+    with ran(device, made, spec) as session:
+        assert wrong(made, session, spec) == []
+
+
+@pytest.mark.parametrize("kind", ["int", "normal"])
+def test_every_kernel_writes_d_by_columns_of_exchanged_operands(
+    device: CudaDevice, kernel: Kernel, kind: data.Kind
+) -> None:
+    other = {"row": "col", "col": "row"}
+    layouts = (other[kernel.b_layout], other[kernel.a_layout], "col")
+    text = awkward(kernel.operand, kernel.output, layouts)
+    made, spec = planned(text, kernel), DataSpec(kind, 37)
     with ran(device, made, spec) as session:
         assert wrong(made, session, spec) == []
 
@@ -113,13 +157,12 @@ def test_c_of_every_type_is_added_wherever_its_rows_lie(
     device: CudaDevice, kernel: Kernel, c: str, kind: data.Kind
 ) -> None:
     groups = ", ".join(
-        f"{{m: {m}, n: {n}, k: {k}, ldd: {n + d}, ldc: {n + further}, "
+        f"{{m: {m}, n: {n}, k: {k}, {padded(kernel, m, n, k)}, ldd: {n + d}, ldc: {n + further}, "
         f"alpha: {(1, 0.5)[i % 2]}, beta: {(1, -2)[m % 2]}, c: {c}}}"
         for i, (n, d, further) in enumerate(ROWS_OF_C)
         for m, k in ((1, 64), (83, 8), (176, 136), (250, 0), (513, 320))
     )
-    head = f"gemmctl: 1\ndefaults: {{a: {kernel.operand}, d: {kernel.output}}}\n"
-    made = planned(f"{head}problems:\n  - {{name: x, groups: [{groups}]}}\n", kernel)
+    made = planned(f"{head_of(kernel)}  - {{name: x, groups: [{groups}]}}\n", kernel)
     spec = DataSpec(kind, 19)
     with ran(device, made, spec) as session:
         assert wrong(made, session, spec) == []
@@ -143,16 +186,27 @@ def fused(kernel: Kernel, activation: str, gate: str, spread: int) -> str:
             c, wide = ("bf16", "f16", "f32")[i % 3], ", bias_type: f32" * ((i + spread) % 2)
             columns = n if gate == "none" else n // 2
             groups.append(
-                f"{{m: {m}, n: {n}, k: {k}, alpha: {alpha}, beta: {beta}, c: {c}, bias: {bias}"
+                f"{{m: {m}, n: {n}, k: {k}, {padded(kernel, m, n, k)}, alpha: {alpha}, "
+                f"beta: {beta}, c: {c}, bias: {bias}"
                 f"{wide if j else ''}, activation: {activation}, gate: {gate}, "
                 f"ldd: {columns + spread * (i % 3)}, ldc: {n + spread * (j % 3)}}}"
             )
-    head = f"gemmctl: 1\ndefaults: {{a: {kernel.operand}, d: {kernel.output}}}\nproblems:\n"
-    return head + "  - name: fused\n    groups:\n" + "".join(f"      - {g}\n" for g in groups)
+    return (
+        head_of(kernel)
+        + "  - name: fused\n    groups:\n"
+        + "".join(f"      - {g}\n" for g in groups)
+    )
+
+
+# Halves of x are multiplied where columns of B lie one behind the other.
+GATED = [(of, gate) for of in KERNELS for gate in GATES if gate != "halves" or not of.b_across]
+every_gate = pytest.mark.parametrize(
+    ("kernel", "gate"), GATED, ids=[f"{named(of)}-{gate}" for of, gate in GATED]
+)
 
 
 @pytest.mark.parametrize("kind", data.KINDS)
-@pytest.mark.parametrize("gate", GATES)
+@every_gate
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_every_bias_activation_and_gate_is_right_beside_every_c(
     device: CudaDevice, kernel: Kernel, activation: str, gate: str, kind: data.Kind
@@ -163,16 +217,16 @@ def test_every_bias_activation_and_gate_is_right_beside_every_c(
             assert wrong(made, session, spec) == []
 
 
-@pytest.mark.parametrize("gate", GATES)
+@every_gate
 def test_what_is_fused_behind_split_sums_is_right(
     device: CudaDevice, kernel: Kernel, gate: str
 ) -> None:
     groups = ", ".join(
-        f"{{m: {m}, n: 264, k: 2112, bias: {bias}, activation: silu, gate: {gate}, beta: {beta}}}"
+        f"{{m: {m}, n: 264, k: 2112, {padded(kernel, m, 264, 2112)}, bias: {bias}, "
+        f"activation: silu, gate: {gate}, beta: {beta}}}"
         for m, bias, beta in ((7, "n", 0), (150, "m", 1), (300, "none", 0))
     )
-    head = f"gemmctl: 1\ndefaults: {{a: {kernel.operand}, d: {kernel.output}}}\n"
-    whole = planned(f"{head}problems:\n  - {{name: x, groups: [{groups}]}}\n", kernel)
+    whole = planned(f"{head_of(kernel)}  - {{name: x, groups: [{groups}]}}\n", kernel)
     choice = Choice(kernel.name, kernel.max_width, 4)
     launch = tiling.cut(whole.problem, np.arange(3), kernel, choice, tiling.H200)
     assert launch.slots > 0
@@ -185,7 +239,8 @@ def test_what_is_fused_behind_split_sums_is_right(
 def test_what_is_fused_gives_the_same_bits_a_hundred_times(
     device: CudaDevice, kernel: Kernel
 ) -> None:
-    made, spec = planned(fused(kernel, "silu", "halves", 0), kernel), DataSpec("normal", 31)
+    gate = "pairs" if kernel.b_across else "halves"
+    made, spec = planned(fused(kernel, "silu", gate, 0), kernel), DataSpec("normal", 31)
     with device.open(made, spec) as session:
         session.run()
         first = session.digests()
@@ -196,7 +251,8 @@ def test_what_is_fused_gives_the_same_bits_a_hundred_times(
 
 
 def test_a_hundred_repeats_give_the_same_bits(device: CudaDevice, kernel: Kernel) -> None:
-    made = planned(awkward(kernel.operand, kernel.output), kernel)
+    layouts = (kernel.a_layout, kernel.b_layout, "row")
+    made = planned(awkward(kernel.operand, kernel.output, layouts), kernel)
     begin, end = made.layout.d_begin, made.layout.d_end
     with ran(device, made, DataSpec("normal", 3)) as session:
         first = session.read(begin, end)
@@ -207,10 +263,10 @@ def test_a_hundred_repeats_give_the_same_bits(device: CudaDevice, kernel: Kernel
 
 
 def test_a_group_has_the_same_bits_alone_and_in_a_crowd(device: CudaDevice, kernel: Kernel) -> None:
-    group = f"{{a: {kernel.operand}, d: {kernel.output}, m: 250, n: 200, k: 712}}"
-    text = "gemmctl: 1\nproblems:\n  - {name: x, groups: [%s]}\n"
+    group = f"{{m: 250, n: 200, k: 712, {padded(kernel, 256, 200, 712)}}}"
+    text = head_of(kernel) + "  - {name: x, groups: [%s]}\n"
     alone = planned(text % group, kernel)
-    crowd = planned(text % ", ".join([group, *[group.replace("250", "256")] * 40]), kernel)
+    crowd = planned(text % ", ".join([group, *[group.replace("m: 250", "m: 256")] * 40]), kernel)
     bits = []
     for made in (alone, crowd):
         start = int(made.layout.d[0])
@@ -231,14 +287,12 @@ def test_split_sums_are_right_and_the_same_every_time(
     device: CudaDevice, kernel: Kernel, splits: int, kind: data.Kind
 ) -> None:
     groups = (
-        f"{{a: {kernel.operand}, d: {kernel.output}, m: {m}, n: {n}, k: {k}, ldd: 264, "
-        f"alpha: {alpha}, beta: {beta}}}"
+        f"{{m: {m}, n: {n}, k: {k}, {padded(kernel, m, n, k)}, ldd: 264, alpha: {alpha}, "
+        f"beta: {beta}}}"
         for m, n, k, alpha, beta in SPLIT_SHAPES
     )
-    (made,) = reading.load(
-        ["-"],
-        io.StringIO(f"gemmctl: 1\nproblems:\n  - {{name: x, groups: [{', '.join(groups)}]}}\n"),
-    )
+    text = f"{head_of(kernel)}  - {{name: x, groups: [{', '.join(groups)}]}}\n"
+    (made,) = reading.load(["-"], io.StringIO(text))
     whole = planned_problem(made, kernel)
     choice = Choice(kernel.name, kernel.max_width, splits)
     launch = tiling.cut(made, np.arange(4), kernel, choice, tiling.H200)
@@ -255,10 +309,13 @@ def test_split_sums_are_right_and_the_same_every_time(
 
 
 def test_tensor_maps_are_those_of_the_driver(device: CudaDevice, kernel: Kernel) -> None:
+    halves = "pairs" if kernel.b_across else "halves"
     gated = (
-        "      - {m: 40, n: 130, k: 72, gate: halves}\n      - {m: 9, n: 8, k: 8, gate: pairs}\n"
+        f"      - {{m: 40, n: 136, k: 72, gate: {halves}}}\n"
+        "      - {m: 16, n: 8, k: 8, gate: pairs}\n"
     )
-    made = planned(awkward(kernel.operand, kernel.output) + gated + "\n", kernel)
+    layouts = (kernel.a_layout, kernel.b_layout, "row")
+    made = planned(awkward(kernel.operand, kernel.output, layouts) + gated + "\n", kernel)
     (launch,), columns, layout = made.launches, made.problem.columns, made.layout
     with device.open(made, DataSpec("int", 0)) as session:
         (ready,) = session.ready
@@ -270,42 +327,53 @@ def test_tensor_maps_are_those_of_the_driver(device: CudaDevice, kernel: Kernel)
                 continue
             share = int(launch.widths[i]) // kernel.cluster
             share_b = HALF_ROWS if columns.gate[group] == GATES.index("halves") else kernel.rows
-            for which, (offsets, rows, ld, box) in enumerate(
-                [(layout.a, m, columns.lda, share), (layout.b, n, columns.ldb, share_b)]
+            of_a, of_b = ((k, m), (K_TILE, share)), ((k, n), (K_TILE, share_b))
+            if kernel.a_across:
+                of_a = (m, k), (BOX_ROWS, K_TILE // kernel.cluster)
+            if kernel.b_across:
+                of_b = (n, k), (BOX_ROWS, K_TILE)
+            for which, (offsets, ld, (extents, box)) in enumerate(
+                [(layout.a, columns.lda, of_a), (layout.b, columns.ldb, of_b)]
             ):
                 expected = encode_map(
                     kernel.operand,
                     session.base + int(offsets[group]),
-                    (k, rows),
+                    extents,
                     int(ld[group]) * dtypes.BY_NAME[kernel.operand].size,
-                    (K_TILE, box),
+                    box,
                 )
                 assert np.array_equal(got[i, which], expected), (group, "AB"[which])
 
 
 @pytest.mark.parametrize("kind", data.KINDS)
 @pytest.mark.parametrize("dtype", ["bf16", "f16", "f32"])
+@pytest.mark.parametrize("across", [False, True], ids=["along", "across"])
 def test_the_gpu_generates_the_bits_that_numpy_does(
-    device: CudaDevice, kind: data.Kind, dtype: str
+    device: CudaDevice, kind: data.Kind, dtype: str, across: bool
 ) -> None:
     operand = "bf16" if dtype == "f32" else dtype
-    shape = "m: 370, n: 1001, k: 1000, lda: 1008, ldb: 1000, ldc: 1003"
-    text = f"{{{shape}, a: {operand}, c: {dtype}, beta: 1}}"
-    made = planned(f"gemmctl: 1\nproblems:\n  - {{name: x, groups: [{text}]}}\n")
+    layouts = ("col", "row", "col") if across else RCR
+    shape = "m: 370, n: 1001, k: 1000, lda: 1008, ldb: 1008, ldc: 1003"
+    text = f"{{{shape}, c: {dtype}, beta: 1}}"
+    made = planned(f"{head(operand, operand, layouts)}  - {{name: x, groups: [{text}]}}\n")
     spec = DataSpec(kind, 1 << 40)
     (product,) = products_of(made, spec, "cuda")
     group, layout = made.problem.groups[0], made.layout
+    a, b = (product.b, product.a) if product.exchanged else (product.a, product.b)
     with device.open(made, spec) as session:
         for source, begin, rows, ld in (
-            (product.a, layout.a, group.m, group.lda),
-            (product.b, layout.b, group.n, group.ldb),
+            (a, layout.a, group.m, group.lda),
+            (b, layout.b, group.n, group.ldb),
             (product.c, layout.c, group.m, group.ldc),
         ):
             start, size = int(begin[0]), source.dtype.size
-            memory = session.read(start, start + rows * ld * size)
-            stored = memory.view(source.dtype.storage).reshape(rows, ld)
-            assert np.array_equal(stored[:, : source.length], source.bits(rows, source.length))
-            assert (stored[:, source.length :].view(np.uint8) == 0xFF).all()
+            runs = source.length if across else rows
+            memory = session.read(start, start + runs * ld * size)
+            stored = memory.view(source.dtype.storage).reshape(-1, ld)
+            bits = source.bits(rows, source.length)
+            expected = bits.T if across else bits
+            assert np.array_equal(stored[:, : expected.shape[1]], expected)
+            assert (stored[:, expected.shape[1] :].view(np.uint8) == 0xFF).all()
 
 
 def test_the_digests_of_d_are_those_of_numpy(device: CudaDevice) -> None:

@@ -1,8 +1,8 @@
 """cuBLAS through ctypes: the grouped call, and a call per group on one stream or several.
 
 cuBLAS stores matrices by columns. Our D = A B by rows is D^T = B^T A^T by columns: its first
-operand is our B, its second our A, each transposed if it lies so. It adds to D, so a C in place; a C apart is copied
-to D first, which is part of the run.
+operand is our B, its second our A, each transposed if it lies so. It adds to D, so a C in place; a
+C apart is copied to D first, which is part of the run.
 """
 
 from __future__ import annotations
