@@ -1,7 +1,9 @@
 // The consuming warpgroups: tile after tile, its sums and then D.
 #pragma once
 
-#include "epilogue/rows.cuh"
+#include <type_traits>
+
+#include "epilogue/fused.cuh"
 #include "epilogue/store.cuh"
 #include "epilogue/target.cuh"
 #include "multiply.cuh"
@@ -13,15 +15,8 @@
 #include "split.cuh"
 #include "turns.cuh"
 
-// Multiplies sums by alpha in place; those by 1 pass by.
-template <int blocks, int count>
-__device__ __forceinline__ void scale(float (&sums)[blocks][count], float alpha) {
-    if (alpha == 1.0f) return;
-#pragma unroll
-    for (auto& block : sums)
-#pragma unroll
-        for (float& sum : block) sum *= alpha;
-}
+// Widths with code for what comes behind alpha A B: fewer, since it stands there once for each.
+__host__ __device__ constexpr bool fusible(int width) { return width % FUSED_STEP == 0 || width == FUSED_NARROW; }
 
 // A warpgroup's share of tile number `n`. Every width has its own copy of the main loop and of the plain
 // epilogue: sums that several widths share end up in local memory. `buffer` counts staging buffers.
@@ -36,28 +31,29 @@ __device__ __forceinline__ void consume_tile(Shared<C>& shared, const Params& pa
     TargetD d;
     if (!C::pingpong || threadIdx.x % 128 == 0) d.find(params.groups, tile.group);
     if (C::pingpong && threadIdx.x % 128 == 0) shared.target[consumer] = d;
-    SourceC& c = shared.source[consumer][C::pingpong ? 0 : n % 2];
     Fused& fused = shared.fused[consumer][C::pingpong ? 0 : n % 2];
-    if (threadIdx.x % 128 == 0 && !tile.plain) {
-        fused.find(params.groups, tile.group);
-        if (tile.beta != 0.0f) c.find(params.groups, tile.group);
-    }
+    if (threadIdx.x % 128 == 0 && tile.flags & TILE_FUSED) fused.find(params.groups, tile.group);
     const auto& target = C::pingpong ? shared.target[consumer] : d;
-    const auto store = [&](auto& sums, uint32_t part) {
-        store_tile<typename C::Output>(sums, tile, tile.n0 + part * 64, target,
-                                       shared.staging[consumer], buffer, consumer);
-    };
-    const auto store_general = [&](auto& sums, int first_block) {
-        // Registers for C on its way: what sums and 32 for all else leave. With more than 6, or 4 for a D
-        // of f32, beside sums of 192, the compiler spills; more than 24 are never used.
-        constexpr int all = C::consumer_registers ? C::consumer_registers : 128;
-        constexpr int crowded = C::Output::half ? 6 : 4;
-        constexpr int room = all - int(sizeof(sums) / 4) - 32 < 24 ? crowded : 24;
-        ptx::warpgroup_sync(consumer);  // one thread has put aside where C lies, and the like
-        const auto column = [&] { return tile.n0 + part_of<C>(consumer, first_block) * 64; };
-        store_rows<room, typename C::Output>(sums, tile, column, target, c, fused,
-                                             shared.staging[consumer], shared.lines[consumer],
-                                             buffer, consumer);
+    // From sums to D, of blocks from the first one or only of one.
+    const auto finish = [&](auto& sums, int first_block, auto gates) {
+        if constexpr (decltype(gates)::value) {
+            if (tile.flags & TILE_FUSED) {
+                ptx::warpgroup_sync(consumer);  // one thread has put aside what there is
+                fuse(sums, shared, tile, target, fused, stage, buffer, first_block, consumer);
+                /* Lanes meet, so that the compiler sees one path behind: without this the main loop
+                   loses its uniform registers (58 instructions instead of 52). */
+                __syncwarp();
+            } else {
+                scale(sums, tile.alpha);
+            }
+        } else {
+            scale(sums, tile.alpha);
+        }
+#pragma unroll
+        for (int i = 0; i < static_cast<int>(sizeof(sums) / sizeof(sums[0])); ++i)
+            store_tile<typename C::Output, decltype(gates)::value>(
+                sums[i], tile, tile.n0 + part_of<C>(consumer, first_block + i) * 64, target,
+                shared.staging[consumer], buffer, consumer);
     };
     wait_turn<C>(shared, n, consumer);
     if (tile.k_tiles == 0) {
@@ -67,12 +63,7 @@ __device__ __forceinline__ void consume_tile(Shared<C>& shared, const Params& pa
             float sums[1][REDUCED_ROWS / 2];
             const uint32_t part = part_of<C>(consumer, i);
             add_splits<C>(sums[0], params, tile, part, consumer);
-            if (tile.plain) {
-                scale(sums, tile.alpha);
-                store(sums[0], part);
-            } else {
-                store_general(sums, i);
-            }
+            finish(sums, i, std::true_type());
         }
         return;
     }
@@ -81,21 +72,12 @@ __device__ __forceinline__ void consume_tile(Shared<C>& shared, const Params& pa
     case w:                                                                                   \
         if constexpr (w <= C::max_width) {                                                    \
             Sums<C, w> sums;                                                                  \
-            multiply_tile<C, w>(sums, shared, stage, tile.k_tiles, consumer);                 \
-            if (tile.splits == 0 && !tile.plain) {                                            \
-                store_general(sums, 0);                                                       \
-                /* Lanes meet, so that the compiler sees one path behind: without this the */ \
-                /* main loop loses its uniform registers (58 instructions instead of 52). */  \
-                __syncwarp();                                                                 \
-                break;                                                                        \
-            }                                                                                 \
-            if (tile.splits == 0) scale(sums, tile.alpha);                                    \
-            _Pragma("unroll") for (int i = 0; i < C::blocks; ++i) {                           \
-                const uint32_t part = part_of<C>(consumer, i);                                \
-                if (tile.splits > 0)                                                          \
-                    store_split<C>(sums[i], params, tile, part, consumer);                    \
-                else                                                                          \
-                    store(sums[i], part);                                                     \
+            multiply_tile<C, w>(sums, shared, stage, tile, consumer);                         \
+            if (tile.splits == 0) {                                                           \
+                finish(sums, 0, std::bool_constant<fusible(w)>());                            \
+            } else {                                                                          \
+                _Pragma("unroll") for (int i = 0; i < C::blocks; ++i)                         \
+                    store_split<C>(sums[i], params, tile, part_of<C>(consumer, i), consumer); \
             }                                                                                 \
         }                                                                                     \
         break;
@@ -118,7 +100,7 @@ __device__ __forceinline__ void consume_tiles(Shared<C>& shared, const Params& p
         if (!C::pingpong || n % 2 == consumer)
             consume_tile<C>(shared, params, tile, n, stage, buffer, consumer);
         else
-            stage.skip(tile.k_tiles, C::stages);
+            stage.skip(tile.k_tiles + tile.c_stages, C::stages);
         __syncwarp();
         if (threadIdx.x % 32 == 0) release_tile(shared, ptx::opaque(n));
     }

@@ -7,13 +7,24 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from gemmctl.kernels.constants import K_TILE, REDUCED_ROWS, WIDTH_STEP
+from gemmctl.kernels.constants import (
+    ELEMENTS_WIDTH,
+    FUSED_NARROW,
+    FUSED_STEP,
+    K_TILE,
+    REDUCED_ROWS,
+    TILE_FUSED,
+    TILE_GATED,
+    TILE_WORDS,
+    WIDTH_STEP,
+)
 from gemmctl.kernels.cubins import Kernel
-from gemmctl.lists.problem import GATES, Problem
+from gemmctl.lists.problem import Problem
 from gemmctl.operands import dtypes
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
 
 # One entry of the tile list, as the kernel reads it. There are three kinds of entries; Tile in
 # cubin/src/records.cuh explains them.
@@ -30,9 +41,9 @@ TILE = np.dtype(
         ("flag", np.uint32),  # which counts the parts of the same tile
         ("readers", np.uint32),  # entries that add up these parts
         ("row", np.uint32),  # of the parts, where the rows to add up begin
-        ("half", np.uint32),  # columns of D where a gate multiplies halves of x, else 0
+        ("c_stages", np.uint32),  # that C takes in the ring; 0: it comes otherwise, or not
         ("splits", np.uint32),  # parts that the sum over K is split into; 0: it is not
-        ("plain", np.uint32),  # D is alpha A B, and its rows are whole 16-byte words
+        ("flags", np.uint32),  # TILE_WORDS and so on
         ("alpha", np.float32),
         ("beta", np.float32),
     ]
@@ -153,12 +164,21 @@ def grid(
 ) -> Grid:
     """Cut groups into as few rows of tiles as ``widest`` allows, each as narrow as fits.
 
+    Where more than alpha A B makes D there are fewer widths, and only narrow ones where C comes
+    element by element.
+
     Sums over K are split into ``splits`` parts (of all groups, or of each) where they are long
     enough for that.
     """
     columns = problem.columns
     m, n, k = columns.m[groups], columns.n[groups], columns.depth[groups]
     widths = _ceil(_ceil(m, _ceil(m, widest)), WIDTH_STEP) * WIDTH_STEP
+    if (fused := _fused(problem, groups)).any():
+        most = max(FUSED_NARROW, widest // FUSED_STEP * FUSED_STEP)
+        by_elements = _c_by_elements(problem, groups)
+        needed = _ceil(m, _ceil(m, np.where(by_elements, min(most, ELEMENTS_WIDTH), most)))
+        wider = _ceil(needed, FUSED_STEP) * FUSED_STEP
+        widths = np.where(fused, np.where(needed <= FUSED_NARROW, FUSED_NARROW, wider), widths)
     widths[k == 0] = REDUCED_ROWS  # what the kernel does where it only adds up, here nothing
     wide, k_tiles = _ceil(n, kernel.columns_per_tile), _ceil(k, K_TILE)
     parts = np.where(k_tiles >= splits * MIN_SPLIT_K_TILES, splits, 1)
@@ -173,6 +193,23 @@ def grid(
         parts=parts,
         sums=np.where(parts > 1, wide * _ceil(m, REDUCED_ROWS), 0),
     )
+
+
+def _fused(problem: Problem, groups: Ints) -> Flags:
+    """Groups whose D is more than alpha A B."""
+    columns = problem.columns
+    behind = columns.bias[groups] | columns.activation[groups] | columns.gate[groups]
+    fused: Flags = (columns.beta[groups] != 0) | (behind != 0)
+    return fused
+
+
+def _c_by_elements(problem: Problem, groups: Ints) -> Flags:
+    """Groups whose C TMA cannot bring: rows off 16 bytes, or in the order that a gate needs."""
+    columns = problem.columns
+    row_bytes = columns.ldc[groups] * columns.size("c")[groups]
+    off = (row_bytes % 16 != 0) | (columns.gate[groups] != 0)
+    found: Flags = (columns.beta[groups] != 0) & off
+    return found
 
 
 def widths(kernel: Kernel) -> range:
@@ -215,15 +252,18 @@ def cut(problem: Problem, groups: Ints, kernel: Kernel, choice: Choice, machine:
     columns = problem.columns
     alpha, beta = columns.alpha[groups], columns.beta[groups]
     word = 16 // dtypes.BY_NAME[kernel.output].size
-    words = (columns.n[groups] % word == 0) & (columns.ldd[groups] % word == 0)
+    words = (columns.d_columns[groups] % word == 0) & (columns.ldd[groups] % word == 0)
     of_group = np.zeros(len(groups), TILE)
     of_group["group"] = np.arange(len(groups))
     of_group["width"], of_group["k_tiles"] = planned.widths, planned.k_tiles
     of_group["alpha"], of_group["beta"] = alpha, beta
-    halves = columns.gate[groups] == GATES.index("halves")
-    of_group["half"] = np.where(halves, columns.d_columns[groups], 0)
-    fused = (columns.bias[groups] | columns.activation[groups] | columns.gate[groups]) != 0
-    of_group["plain"] = (beta == 0) & ~fused & words
+    of_group["flags"] = (
+        words * TILE_WORDS
+        + _fused(problem, groups) * TILE_FUSED
+        + (columns.gate[groups] != 0) * TILE_GATED
+    )
+    in_ring = (beta != 0) & ~_c_by_elements(problem, groups) & (planned.k_tiles > 0)
+    of_group["c_stages"] = np.where(in_ring, kernel.rows // 64 * columns.size("c")[groups] // 2, 0)
     runs = _runs(planned)
     tiles = np.repeat(np.take(of_group, runs), planned.whole[runs])
     tiles["m0"], tiles["n0"] = _places(planned, runs)
@@ -251,6 +291,7 @@ def _split(tiles: npt.NDArray[np.void], splits: int, m: Ints) -> npt.NDArray[np.
     for name, values in (("splits", splits), ("flag", flags), ("readers", readers)):
         chosen[name] = values
     chosen["slot"] = flags * splits
+    chosen["c_stages"] = 0  # what adds up the parts reads C itself
 
     part = np.arange(splits)
     parts = np.repeat(chosen, splits)

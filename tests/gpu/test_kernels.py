@@ -19,7 +19,7 @@ from gemmctl.device.cuda.tensormaps import MAP_BYTES, encode_map
 from gemmctl.judging import verify
 from gemmctl.judging.product import products_of
 from gemmctl.kernels import constants, cubins
-from gemmctl.kernels.constants import HALF_ROWS, K_TILE, MAPS
+from gemmctl.kernels.constants import K_TILE, MAPS
 from gemmctl.kernels.cubins import Kernel
 from gemmctl.lists import reading
 from gemmctl.lists.problem import ACTIVATIONS, BIASES, GATES, Problem
@@ -260,6 +260,7 @@ def test_tensor_maps_are_those_of_the_driver(device: CudaDevice, kernel: Kernel)
     )
     made = planned(awkward(kernel.operand, kernel.output) + gated + "\n", kernel)
     (launch,), columns, layout = made.launches, made.problem.columns, made.layout
+    size = dtypes.BY_NAME[kernel.operand].size
     with device.open(made, DataSpec("int", 0)) as session:
         (ready,) = session.ready
         count = len(launch.groups)
@@ -268,19 +269,25 @@ def test_tensor_maps_are_those_of_the_driver(device: CudaDevice, kernel: Kernel)
             m, n, k = (int(v[group]) for v in (columns.m, columns.n, columns.k))
             if k == 0:  # nothing is loaded, and the maps of nothing stay unused
                 continue
-            share = int(launch.widths[i]) // kernel.cluster
-            share_b = HALF_ROWS if columns.gate[group] == GATES.index("halves") else kernel.rows
-            for which, (offsets, rows, ld, box) in enumerate(
-                [(layout.a, m, columns.lda, share), (layout.b, n, columns.ldb, share_b)]
-            ):
-                expected = encode_map(
-                    kernel.operand,
-                    session.base + int(offsets[group]),
-                    (k, rows),
-                    int(ld[group]) * dtypes.BY_NAME[kernel.operand].size,
-                    (K_TILE, box),
-                )
-                assert np.array_equal(got[i, which], expected), (group, "AB"[which])
+            width, n_of_c = int(launch.widths[i]), 128 // int(columns.size("c")[group])
+            ld_a, ld_b = (int(ld[group]) * size for ld in (columns.lda, columns.ldb))
+            halves = columns.gate[group] == GATES.index("halves")
+            b: tuple[tuple[int, ...], ...] = (k, n), (ld_b,), (K_TILE, kernel.rows)
+            if columns.gate[group]:  # two halves of B's rows, or every other row, eight at a time
+                strides = (ld_b, n // 2 * ld_b) if halves else (2 * ld_b, ld_b)
+                b = (k, n // 2, 2), strides, (K_TILE, 8, 2)
+            matrices = [
+                (kernel.operand, layout.a, (k, m), (ld_a,), (K_TILE, width // kernel.cluster)),
+                (kernel.operand, layout.b, *b),
+            ]
+            if launch.tiles["c_stages"][launch.tiles["group"] == i].any():
+                ld_c = int(columns.ldc[group] * columns.size("c")[group])
+                dtype_c = "f32" if n_of_c == 32 else "bf16"
+                matrices.append((dtype_c, layout.c, (n, m), (ld_c,), (n_of_c, width)))
+            for which, (dtype, offsets, *extents_strides_box) in enumerate(matrices):
+                at = session.base + int(offsets[group])
+                expected = encode_map(dtype, at, *extents_strides_box)
+                assert np.array_equal(got[i, which], expected), (group, "ABC"[which])
 
 
 @pytest.mark.parametrize("kind", data.KINDS)

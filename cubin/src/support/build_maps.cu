@@ -3,14 +3,17 @@
 #include "ptx/tensor_map.cuh"
 #include "records.cuh"
 
-// Host-encoded maps that are right but for address, extents and row stride. There is one for every
-// number of rows in A's box: the encoder derives more from it than tensormap.replace puts in.
+// Host-encoded maps that are right but for address, extents and strides. There is one for every box: the
+// encoder derives more from it than tensormap.replace puts in.
 struct Templates {
-    TensorMap a[WIDTHS];  // by the tile's width, in steps of WIDTH_STEP
-    TensorMap b[2];           // whose box has all rows of a CTA's tile, or HALF_ROWS
+    TensorMap a[WIDTHS];      // by the tile's width, in steps of WIDTH_STEP
+    TensorMap b;              // whose box has all rows of a CTA's tile
+    TensorMap pairs;          // of B with a gate: eight rows, and the eight that theirs are multiplied with
+    TensorMap c16[WIDTHS];    // like A's, of elements of 16 bits
+    TensorMap c32[WIDTHS];    // and of 32
 };
 
-// Builds the maps of A and B of every group. Launched with MAP_THREADS threads per CTA. The maps are
+// Builds the maps of A, B and C of every group. Launched with MAP_THREADS threads per CTA. The maps are
 // put together in shared memory, where tensormap.replace costs tens of cycles, and leave in whole
 // lines.
 extern "C" __global__ void __launch_bounds__(MAP_THREADS)
@@ -18,19 +21,36 @@ extern "C" __global__ void __launch_bounds__(MAP_THREADS)
                uint32_t group_count, Maps* maps, uint32_t operand_bytes) {
     __shared__ TensorMap built[MAP_THREADS];
     const uint32_t first = blockIdx.x * MAP_THREADS, mine = first + threadIdx.x;
-    const uint32_t group = mine / MAPS, is_b = mine % MAPS;
+    const uint32_t group = mine / MAPS, which = mine % MAPS;
     if (group < group_count) {
-        built[threadIdx.x] = is_b ? templates.b[groups.gate[group] == GATE_HALVES]
-                                  : templates.a[groups.width[group] / WIDTH_STEP - 1];
+        const uint32_t step = groups.width[group] / WIDTH_STEP - 1, gate = groups.gate[group];
         const uint32_t map = ptx::shared_address(&built[threadIdx.x]);
-        const uint32_t k = groups.k[group];
-        // An extent of 0 would wrap to 2^32 (the map holds extents less one); such maps stay unused.
-        if (k > 0) {
-            ptx::tensor_map_address(map, is_b ? groups.ptr_b[group] : groups.ptr_a[group]);
-            ptx::tensor_map_extent<0>(map, k);
-            ptx::tensor_map_extent<1>(map, is_b ? groups.n[group] : groups.m[group]);
-            ptx::tensor_map_stride(
-                map, (is_b ? groups.ld_b[group] : groups.ld_a[group]) * operand_bytes);
+        const uint32_t m = groups.m[group], n = groups.n[group], k = groups.k[group];
+        const auto matrix = [&](const TensorMap& from, uint64_t address, uint32_t columns,
+                                uint32_t rows, uint64_t row_bytes) {
+            built[threadIdx.x] = from;
+            // An extent of 0 would wrap to 2^32 (the map holds extents less one); such maps stay unused.
+            if (columns == 0 || rows == 0) return;
+            ptx::tensor_map_address(map, address);
+            ptx::tensor_map_extent<0>(map, columns);
+            ptx::tensor_map_extent<1>(map, rows);
+            ptx::tensor_map_stride<0>(map, row_bytes);
+        };
+        if (which == 0) {
+            matrix(templates.a[step], groups.ptr_a[group], k, m, groups.ld_a[group] * operand_bytes);
+        } else if (which == 1) {
+            const uint64_t row_bytes = groups.ld_b[group] * operand_bytes;
+            if (gate == GATE_NONE) {
+                matrix(templates.b, groups.ptr_b[group], k, n, row_bytes);
+            } else {
+                const bool halves = gate == GATE_HALVES;
+                matrix(templates.pairs, groups.ptr_b[group], k, n / 2, row_bytes * (halves ? 1 : 2));
+                if (k > 0) ptx::tensor_map_stride<1>(map, row_bytes * (halves ? n / 2 : 1));
+            }
+        } else {
+            const bool wide = groups.type_c[group] == TYPE_F32;
+            matrix(wide ? templates.c32[step] : templates.c16[step], groups.ptr_c[group], n, m,
+                   groups.ld_c[group] * (wide ? 4 : 2));
         }
     }
     __syncthreads();

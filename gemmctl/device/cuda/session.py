@@ -21,7 +21,6 @@ from gemmctl.device.cuda.tensormaps import encode_map
 from gemmctl.kernels.constants import (
     FILL_THREADS,
     FLAGS_PER_TILE,
-    HALF_ROWS,
     HASH_THREADS,
     K_TILE,
     MAP_BYTES,
@@ -259,7 +258,6 @@ class CudaSession:
             params = Params(
                 tiles=tiles,
                 tile_count=len(launch.tiles),
-                adds=bool(launch.tiles["beta"].any()),
                 counter=counter,
                 flags=flags,
                 tables=block,
@@ -276,13 +274,18 @@ class CudaSession:
     def _map_arguments(self, ready: _Ready) -> list[Any]:
         """What the kernel build_maps is told: a template for every box, groups, element sizes."""
         kernel, count = ready.launch.kernel, len(ready.launch.groups)
+        widths = [WIDTH_STEP * (i + 1) for i in range(WIDTHS)]
+        pair = kernel.operand, (K_TILE, 8, 2)  # rows of B that a gate multiplies, eight and eight
         boxes = [
-            *(WIDTH_STEP * (i + 1) // kernel.cluster for i in range(WIDTHS)),  # rows of A
-            *(kernel.rows, HALF_ROWS),  # of B
+            *((kernel.operand, (K_TILE, width // kernel.cluster)) for width in widths),  # of A
+            *((kernel.operand, (K_TILE, kernel.rows)), pair),  # of B
+            *(("bf16", (64, width)) for width in widths),  # of C, 128 bytes wide
+            *(("f32", (32, width)) for width in widths),
         ]
+        # Only the box counts: build_maps puts in the rest.
         templates = b"".join(
-            encode_map(kernel.operand, self.base, (64, 64), 256, (K_TILE, rows)).tobytes()
-            for rows in boxes
+            encode_map(dtype, self.base, box, (256,) * (len(box) - 1), box).tobytes()
+            for dtype, box in boxes
         )
         return [
             (ctypes.c_uint8 * len(templates)).from_buffer_copy(templates),
