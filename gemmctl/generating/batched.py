@@ -24,9 +24,6 @@ class Batched:
         """One problem; raises UsageError for what is no shape."""
         types = element_types(self.dtype)
         written = [shapes.group(shape, self.count) for shape in self.mnk]
-        groups = [
-            types | dict(zip("mnk", map(int, sizes), strict=True))
-            for *sizes, count in written
-            for _ in range(int(count))
-        ]
+        keys = ("m", "n", "k", "count")
+        groups = [types | dict(zip(keys, map(int, each), strict=True)) for each in written]
         return (Made(self.name or shapes.name(written), (f"{extents(groups)}.",), groups),)

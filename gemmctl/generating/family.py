@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from gemmctl.generating import draws, models, passes
 from gemmctl.generating.batched import Batched
-from gemmctl.generating.listing import Group, Request
+from gemmctl.generating.listing import Group, Request, how_many
 from gemmctl.generating.lora import LAYERS, Lora
 from gemmctl.generating.mixed import Random
 from gemmctl.generating.moe import Moe
@@ -66,8 +66,9 @@ def estimate_s(groups: Sequence[Group]) -> float:
         m, n, k = (int(group[key]) for key in ("m", "n", "k"))
         a, b, d = (dtypes.BY_NAME[str(group[key])].size for key in ("a", "b", "d"))
         if m * n:
-            flop += 2 * m * n * k
-            size += a * m * k + b * n * k + d * m * n * (2 if group.get("beta") else 1)
+            count = how_many([group])
+            flop += count * 2 * m * n * k
+            size += count * (a * m * k + b * n * k + d * m * n * (2 if group.get("beta") else 1))
     return max(flop / FLOP_PER_S, size / BYTES_PER_S)
 
 

@@ -305,7 +305,7 @@ def _matmul(node: Node) -> list[Group]:
             group[ours] = ld
     group |= {key: value for key, usual in (("alpha", 1), ("beta", 0))
               if (value := number(key, key, default=usual)) != usual}  # fmt: skip
-    return [group] * number("count", "batch_count", default=1)
+    return [group | {"count": number("count", "batch_count", default=1)}]
 
 
 def _three(row: list[int], where: str) -> list[int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import Field, dataclass, fields
 from itertools import groupby
 from typing import Any, ClassVar, Protocol
@@ -19,7 +19,7 @@ WIDTH = 98  # characters of a line of comment
 SIZES = ("m", "n", "k")
 
 Value = int | float | str | bool
-Group = Mapping[str, Value]  # the keys of the list's format; m, n and k are there
+Group = Mapping[str, Value]  # the keys of the list's format, a count maybe; m, n and k are there
 
 
 @dataclass(frozen=True)
@@ -85,25 +85,32 @@ def element_types(dtype: str) -> dict[str, Value]:
     return {"a": operand, "b": operand, "d": output}
 
 
+def how_many(groups: Iterable[Group]) -> int:
+    """Groups in all, with those that have a count as often as it says."""
+    return sum(int(group.get("count", 1)) for group in groups)
+
+
 def extents(groups: Sequence[Group]) -> str:
     """How many groups there are and their sizes: ``64 groups of 1..300 x 4096 x 64``."""
     ranges = []
     for key in SIZES:
         low, high = (choose(group[key] for group in groups) for choose in (min, max))
         ranges.append(f"{low}" if low == high else f"{low}..{high}")
-    how_many = "1 group" if len(groups) == 1 else f"{len(groups)} groups"
-    return f"{how_many} of {' x '.join(ranges)}"
+    count = how_many(groups)
+    return f"{'1 group' if count == 1 else f'{count} groups'} of {' x '.join(ranges)}"
 
 
 def _problem(made: Made) -> Iterator[str]:
     """The lines of a problem: equal neighbours are one group with a count, and what all groups
     share goes into defaults, but for the sizes of a problem that has one shape only."""
-    if not made.groups:
-        raise UsageError(f"{made.name} has no group; ask for one at least")
-    if len(made.groups) > MAX_GROUPS:
-        told = f"{made.name} has {len(made.groups)} groups, and a problem at most {MAX_GROUPS}"
+    if how_many(made.groups) > MAX_GROUPS:
+        told = f"{made.name} has {how_many(made.groups)} groups, and a problem at most {MAX_GROUPS}"
         raise UsageError(f"{told}; ask for fewer")
-    runs = [(group, sum(1 for _ in run)) for group, run in groupby(made.groups)]
+    for key in dict.fromkeys(key for group in made.groups for key in group):
+        for value in {group[key] for group in made.groups if key in group}:
+            if FIELDS[key].read(value) is None:
+                raise UsageError(f"{key} of {made.name} must be {FIELDS[key]}, not {value}")
+    runs = [(group, how_many(run)) for group, run in groupby(made.groups, _without_count)]
     first = runs[0][0]
     shared = {
         key: first[key]
@@ -111,10 +118,6 @@ def _problem(made: Made) -> Iterator[str]:
         if (len(runs) > 1 or key not in SIZES)
         and all(group.get(key) == first[key] for group, _ in runs)
     }
-    for key in dict.fromkeys(key for group, _ in runs for key in group):
-        for value in {group[key] for group, _ in runs if key in group}:
-            if FIELDS[key].read(value) is None:
-                raise UsageError(f"{key} of {made.name} must be {FIELDS[key]}, not {value}")
     yield f"  - name: {_name(made.name)}"
     if shared:
         yield f"    defaults: {_flow(shared)}"
@@ -122,6 +125,10 @@ def _problem(made: Made) -> Iterator[str]:
     for group, count in runs:
         own = {key: value for key, value in group.items() if key not in shared}
         yield f"      - {_flow(own | ({'count': count} if count > 1 else {}))}"
+
+
+def _without_count(group: Group) -> Group:
+    return {key: value for key, value in group.items() if key != "count"}
 
 
 def _flow(mapping: Group) -> str:

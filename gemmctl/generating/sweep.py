@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from gemmctl.errors import UsageError
-from gemmctl.generating.listing import SIZES, Made, element_types, extents
+from gemmctl.generating.listing import SIZES, Group, Made, element_types, extents
 from gemmctl.generating.ranges import several
 
 
@@ -32,14 +32,15 @@ class Sweep:
             told = f"{which} {'have' if varying else 'has'} several values"
             raise UsageError(f"{told}; one has to, such as --m 1:4096, and the others one each")
         (key,) = varying
-        name = self.name or "sweep-" + "x".join(
-            "_" if k == key else str(values[k][0]) for k in SIZES
-        )
-        made = []
+        groups: list[Group] = []
         for value in values[key]:
             sizes = {k: value if k == key else values[k][0] for k in SIZES}
-            group = element_types(self.dtype) | sizes
-            made.append((value, [group] * self.count))
-        every = [group for _, groups in made for group in groups]
-        about = (f"{key.upper()} of {len(made)} problems: {extents(every)}.",)
-        return tuple(Made(f"{name}-{key}{value}", about, groups) for value, groups in made)
+            groups.append(element_types(self.dtype) | sizes | {"count": self.count})
+        about = (f"{len(groups)} problems, {extents(groups)}.",)
+        return tuple(Made(self._name(key, group), about, [group]) for group in groups)
+
+    def _name(self, key: str, group: Group) -> str:
+        """What the problem with this group is called, where the size called key varies."""
+        if self.name is None:
+            return "sweep-" + "x".join(str(group[k]) for k in SIZES)
+        return f"{self.name}-{key}{group[key]}"

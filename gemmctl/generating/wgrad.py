@@ -45,7 +45,7 @@ class Wgrad:
 
 def _weights(given: str) -> tuple[int, int, int]:
     """N, K and how many."""
-    found = re.fullmatch(r"([0-9]{1,10})[xX]([0-9]{1,10})(?::([0-9]{1,7}))?", given)
+    found = re.fullmatch(r"([0-9]{1,10})[xX]([0-9]{1,10})(?::([0-9]{1,5}))?", given)
     if not found:
         told = f"--weights: '{given}' is no shape of weights"
         raise UsageError(f"{told}; write NxK, or NxK:COUNT, such as 4096x7168:4")
