@@ -23,7 +23,7 @@ Examples:
 The same command writes the same bytes on every machine, and says itself in the first line. Each
 list also says what it holds: rows, how unevenly they are spread, and empty groups.
 """
-MANY = 2**22  # tokens: each takes a tenth of a kilobyte while it chooses
+MANY = 2**20  # tokens: each takes up to half a kilobyte of memory while it chooses
 EXTENT = 2**31 - 1  # gemmctl.lists.fields.MAX_EXTENT, which would import numpy for --help
 GROUPS = 2**20  # likewise MAX_GROUPS
 
@@ -31,7 +31,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="Write a problem list: layers of models, batches, random shapes, peers' lists.",
+    help="Write a problem list: models' layers, batches, peers' lists.",
     epilog=ABOUT,
 )
 
@@ -224,9 +224,6 @@ def wgrad(
     _write(Wgrad(tuple(weights), tokens, dtype, seed, name), save)
 
 
-Span = Annotated[str, typer.Option(metavar="N|LOW:HIGH", help="One size for all, or a range.")]
-
-
 @app.command()
 def random(
     groups: Annotated[int, typer.Option(min=1, max=GROUPS, metavar="N", help="Groups.")] = 64,
@@ -255,9 +252,9 @@ def random(
 
 @app.command()
 def sweep(
-    m: Annotated[str, typer.Option("--m", metavar="SIZES", help="One size, or several:")],
-    n: Annotated[str, typer.Option("--n", metavar="SIZES", help="64,96,128; 1:4096 to double;")],
-    k: Annotated[str, typer.Option("--k", metavar="SIZES", help="or 64:512:64 with a step.")],
+    m: Annotated[str, typer.Option("--m", metavar="SIZES", help="Size of M, or several.")],
+    n: Annotated[str, typer.Option("--n", metavar="SIZES", help="Size of N, or several.")],
+    k: Annotated[str, typer.Option("--k", metavar="SIZES", help="Size of K, or several.")],
     count: Annotated[
         int, typer.Option(min=1, max=GROUPS, metavar="N", help="Equal groups of each problem.")
     ] = 1,
@@ -265,7 +262,10 @@ def sweep(
     name: Name = None,
     save: Save = None,
 ) -> None:
-    """A problem for each value of m, n or k."""
+    """A problem for each value of m, n or k.
+
+    One of them has several values: 64,96,128; or 1:4096, doubled; or 64:512:64 with a step.
+    """
     from gemmctl.generating.sweep import Sweep
 
     _write(Sweep(m, n, k, count, dtype, name), save)
@@ -273,7 +273,7 @@ def sweep(
 
 @app.command("import")
 def import_(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="A file; - is standard input.")],
+    file: Annotated[str, typer.Argument(metavar="FILE", hidden=True)],
     n: Annotated[
         int | None,
         typer.Option(
@@ -291,10 +291,10 @@ def import_(
 ) -> None:
     """Another tool's list, or tokens per expert.
 
-    Read are lines M N K, MxNxK or [M, N, K]; [MxNxK][MxNxK] and INDEX MxNxK as CUTLASS has them;
-    matmuls as hipBLASLt logs them and hipblaslt-bench reads them (YAML); and with --n and --k,
-    tokens per expert: text, JSON or .npy, where a row of a table is a problem. What it is, is seen
-    from the contents.
+    FILE is a path, or - for standard input. What it is, is seen from what it holds: lines M N K,
+    MxNxK or [M, N, K]; [MxNxK][MxNxK] and INDEX MxNxK as CUTLASS has them; matmuls as hipBLASLt
+    logs them and hipblaslt-bench reads them (YAML); and with --n and --k, tokens per expert: text,
+    JSON or .npy, where a row of a table is a problem.
     """
     from gemmctl.generating import importing
 
@@ -304,13 +304,13 @@ def import_(
 
 @app.command()
 def family(
-    folder: Annotated[str, typer.Argument(metavar="DIR", help="A folder, made if need be.")],
+    folder: Annotated[str, typer.Argument(metavar="DIR", hidden=True)],
     seed: Seed = 0,
 ) -> None:
     """140 lists of every kind, each a file: KIND-NNN.yaml.
 
-    Each takes an H200 between 10 us and 3 ms; none was ever tuned for. Files of the same names are
-    replaced if they were generated.
+    DIR is made if need be, and generated lists of the same names in it are replaced. Each takes an
+    H200 between 10 us and 3 ms; nothing was ever tuned for any of them.
     """
     import os
 
