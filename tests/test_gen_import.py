@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from gemmctl.cli import app
 from gemmctl.errors import ListError, UsageError
 from gemmctl.generating import importing
+from gemmctl.generating.source import Source
 from gemmctl.lists import reading
 from gemmctl.lists.problem import Group, Problem
 from support import Command
@@ -59,7 +60,8 @@ def npy(rows: object) -> bytes:
         "1024x1024x128\r\n16X8X8\r\n",
         "0 1024x1024x128\n1 16x8x8\n",
         "[1024x1024x128][16x8x8]\n",
-        "[1024x1024x128] [ 16x8x8 ],\n",
+        "# of a profiler\n [1024x1024x128] [ 16x8x8 ],\n",
+        "# JSON has no comments, but YAML does\n[[1024, 1024, 128],\n [16, 8, 8]]",
         "[[1024, 1024, 128], [16, 8, 8]]",
         "- [1024, 1024, 128]\n- [16, 8, 8]\n",
         npy([[1024, 1024, 128], [16, 8, 8]]),
@@ -103,7 +105,7 @@ problems:
 @given(st.lists(st.tuples(*[st.integers(0, 2**31 - 1)] * 3), min_size=1, max_size=20))
 def test_whatever_shapes_are_written_come_back(written: list[tuple[int, int, int]]) -> None:
     text = "\n".join(f"{m} {n} {k}" for m, n, k in written)
-    what, found = importing.shapes(importing.Source("-", text.encode()))
+    what, found = importing.shapes(Source("-", text.encode()))
     assert what == "lines of M, N and K"
     assert [[(g["m"], g["n"], g["k"]) for g in groups] for groups in found] == [written]
 
@@ -185,13 +187,15 @@ def test_types_and_scalars_of_a_matmul_come_along() -> None:
 
 WRONG = [
     ("", (), "<stdin> is empty; it should have M N K, MxNxK, INDEX MxNxK, or [MxNxK][MxNxK]..."),
+    ("# nothing\n", (), "<stdin> has no numbers; it should have M N K, MxNxK"),
+    (";,", WEIGHTS, "<stdin> has no numbers; it should have M N K, MxNxK"),
     ("1 2 3\n4 5\n", (), "<stdin>:2:1: expected M N K, MxNxK, INDEX MxNxK, or [MxNxK][MxNxK]..., "
      "not 2 numbers; if they are tokens per expert, give --n and --k"),
     ("1 2 3\n  many\n", (), "<stdin>:2:3: expected M N K, MxNxK"),
     ("1 2 9999999999\n", (), "<stdin>:1:1: a size must be an integer from 0 to 2147483647, not "),
     ("[1x2x3][4x5]\n", (), "<stdin>:1:1: expected [MxNxK][MxNxK]..., with commas between"),
     ("[1x2x3],\n[1x2x3],[4]\n", (), "<stdin>:2:9: expected [MxNxK][MxNxK]"),
-    ("[1, 2, 3]", (), "<stdin>:1:2: expected [M, N, K]; if these are tokens per expert, give --n"),
+    ("[1, 2, 3]", (), "<stdin>:1:2: expected [M, N, K], not a number; if they are tokens per "),
     ("[[1, 2]]", (), "<stdin>:1:2: expected M, N and K, not 2 numbers"),
     ("[[1, 2, x]]", (), "<stdin>:1:9: expected an integer from 0 to 2147483647"),
     ("[1, 2", WEIGHTS, "<stdin>:1:6: "),
@@ -212,7 +216,7 @@ WRONG = [
     (npy([1.5]), WEIGHTS, "<stdin> holds 1 of float64; save integers, with one axis or two"),
     (npy([[[1]]]), WEIGHTS, "<stdin> holds 1x1x1 of int64; save integers"),
     (npy([1, -2]), WEIGHTS, "<stdin> holds -2; a size is an integer from 0 to 2147483647"),
-    (npy([[1, 2]]), (), "<stdin>: row 0 has 2 numbers, not M, N and K"),
+    (npy([[1, 2]]), (), "<stdin> has rows of 2 numbers, not of M, N and K; if they are"),
     (npy([1])[:20], WEIGHTS, "<stdin> is no array that numpy can read"),
 ]  # fmt: skip
 
@@ -242,7 +246,7 @@ parts = ["[", "]", "{", "}", "- ", "1", "8x8x8", " ", ",", "\n", "M: ", "x", "#"
 @settings(max_examples=300, deadline=None)
 @given(st.text() | st.lists(st.sampled_from(parts)).map("".join), st.booleans())
 def test_any_text_is_a_list_or_an_error_in_a_sentence(text: str, tokens: bool) -> None:
-    source = importing.Source("-", text.encode(errors="surrogateescape"))
+    source = Source("-", text.encode(errors="surrogateescape"))
     try:
         found = importing.counts(source) if tokens else importing.shapes(source)[1]
         assert isinstance(found, list)

@@ -296,10 +296,10 @@ def import_(
     logs them and hipblaslt-bench reads them (YAML); and with --n and --k, tokens per expert: text,
     JSON or .npy, where a row of a table is a problem.
     """
-    from gemmctl.generating import importing
+    from gemmctl.generating import source
+    from gemmctl.generating.importing import Import
 
-    source = importing.read(file, sys.stdin.buffer)
-    _write(importing.Import(source, n, k, dtype, name), save)
+    _write(Import(source.read(file, sys.stdin.buffer), n, k, dtype, name), save)
 
 
 @app.command()

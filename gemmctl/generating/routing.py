@@ -11,7 +11,7 @@ from typing import BinaryIO
 import numpy as np
 
 from gemmctl.errors import UsageError
-from gemmctl.generating import importing
+from gemmctl.generating import importing, source
 from gemmctl.generating.draws import DECIMAL, Integers, below, normal, shuffled, words
 
 KINDS = "uniform, zipf:S, lognormal:S, hot:H or counts:FILE"
@@ -110,7 +110,7 @@ def parse(given: str, stdin: BinaryIO) -> Routing:
     kind, _, path = given.partition(":")
     if kind != "counts" or not path:
         return Routing.of(given)
-    rows = importing.counts(importing.read(path, stdin))
+    rows = importing.counts(source.read(path, stdin))
     if len(rows) > 1:
         raise UsageError(f"--routing: {path} has {len(rows)} rows of tokens; give it one")
     return Routing(given, kind, counts=tuple(rows[0]))
