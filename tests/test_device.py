@@ -876,9 +876,9 @@ def test_there_is_a_map_for_every_width_of_a_ctas_share_and_of_c_for_b_and_for_w
     kernel, widths = made.launches[0].kernel, range(16, 257, 16)
     code, f32 = dtypes.BF16.tensormap_code, dtypes.F32.tensormap_code
     of_a = [(code, (K_TILE, width // kernel.cluster)) for width in widths]
-    of_b = [(code, (K_TILE, kernel.rows)), (code, (K_TILE, 8, 2))]
+    of_b = [(K_TILE, kernel.rows), (K_TILE, 8, 2), (K_TILE, 8, 2, kernel.rows // 16)]
     of_c = [*((code, (64, width)) for width in widths), *((f32, (32, width)) for width in widths)]
-    assert driver.encoded == [*of_a, *of_b, *of_c]
+    assert driver.encoded == [*of_a, *((code, box) for box in of_b), *of_c]
 
 
 def test_a_map_that_the_driver_refuses_is_an_error(driver: Driver) -> None:

@@ -31,7 +31,7 @@ from support import PROBLEMS, Clock, make_problem
 KERNELS = cubins.manifest().kernels
 FIELDS = (
     "group", "m0", "n0", "width", "k0", "k_tiles", "alpha", "beta", "splits", "slot", "flag",
-    "readers", "row", "plain", "backward",
+    "readers", "row", "flags", "box", "c_stages",
 )  # fmt: skip
 patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # busy machines
 

@@ -17,6 +17,8 @@ from gemmctl.kernels.constants import (
     FUSED_NARROW,
     K_TILE,
     REDUCED_ROWS,
+    TILE_BACKWARD,
+    TILE_EIGHTS,
     TILE_FUSED,
     TILE_GATED,
     TILE_WORDS,
@@ -164,7 +166,7 @@ WORDS, FUSED, GATED = TILE_WORDS, TILE_FUSED, TILE_GATED
         ("n: 64, bias: n", "bf16", WORDS | FUSED),
         ("n: 63, bias: m", "bf16", FUSED),
         ("n: 64, activation: relu", "bf16", WORDS | FUSED),
-        ("n: 64, gate: halves", "bf16", WORDS | FUSED | GATED),
+        ("n: 64, gate: halves", "bf16", WORDS | FUSED | GATED | TILE_EIGHTS),
         ("n: 60, gate: pairs", "bf16", FUSED | GATED),
     ],
 )
@@ -208,7 +210,7 @@ def test_parts_of_a_sum_have_no_c_in_the_ring() -> None:
         ("alpha: 2", 80, 80),
         ("activation: silu", 20, 32),
         ("activation: silu", 80, 128),
-        ("bias: n", 200, 128),
+        ("bias: n", 200, 192),
         ("beta: 1", 500, 192),
         ("beta: 1, ldc: 65", 500, 64),
         ("beta: 1, gate: halves", 20, 32),
@@ -217,7 +219,15 @@ def test_parts_of_a_sum_have_no_c_in_the_ring() -> None:
 def test_more_than_alpha_a_b_has_fewer_widths(changes: str, m: int, widths: int) -> None:
     some = make_problem(f"m: {m}, n: 64, k: 64, {changes}")
     launch = launch_of(some, kernel("128x192-c2p"))
-    assert set(launch.widths.tolist()) == {widths}
+    assert set(launch.tiles["box"].tolist()) == set(launch.widths.tolist()) == {widths}
+
+
+def test_there_the_last_tiles_are_as_narrow_as_fits_and_load_as_much_as_all() -> None:
+    launch = launch_of(make_problem("m: 400, n: 200, k: 64, bias: n"), kernel("128x192-c2p"))
+    tiles = np.sort(launch.tiles, order=["m0", "n0"])
+    assert tiles["width"].tolist() == [192, 192, 32]
+    assert tiles["box"].tolist() == [192, 192, 192]
+    assert launch.padded_macs == (192 + 192 + 32) * 256 * 64
 
 
 @given(cuts())
@@ -365,14 +375,14 @@ def test_every_other_wave_takes_a_long_k_backward() -> None:
     of = kernel("128x256-c2")
     wave = launch_of(make_problem("m: 16, n: 8, k: 8"), of).room
     some = make_problem(f"m: {256 * 5 * wave}, n: {of.columns_per_tile}, k: {TURNING_K}")
-    backward = launch_of(some, of).tiles["backward"].reshape(5, wave)
+    backward = (launch_of(some, of).tiles["flags"] & TILE_BACKWARD).astype(bool).reshape(5, wave)
     assert backward.tolist() == [[turn] * wave for turn in (0, 1, 0, 1, 0)]
 
 
 @pytest.mark.parametrize("k", [(64, 64), (TURNING_K - 64, TURNING_K - 64), (TURNING_K, 64)])
 def test_where_not_all_k_are_long_all_tiles_take_k_forward(k: tuple[int, int]) -> None:
     some = make_problem(*(f"m: 8192, n: 8192, k: {each}" for each in k))
-    assert not launch_of(some, kernel("128x256-c2")).tiles["backward"].any()
+    assert not (launch_of(some, kernel("128x256-c2")).tiles["flags"] & TILE_BACKWARD).any()
 
 
 def test_a_group_without_k_is_cut_as_finely_as_parts_are_added_up() -> None:

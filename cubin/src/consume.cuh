@@ -34,26 +34,25 @@ __device__ __forceinline__ void consume_tile(Shared<C>& shared, const Params& pa
     Fused& fused = shared.fused[consumer][C::pingpong ? 0 : n % 2];
     if (threadIdx.x % 128 == 0 && tile.flags & TILE_FUSED) fused.find(params.groups, tile.group);
     const auto& target = C::pingpong ? shared.target[consumer] : d;
-    // From sums to D, of blocks from the first one or only of one.
-    const auto finish = [&](auto& sums, int first_block, auto gates) {
-        if constexpr (decltype(gates)::value) {
-            if (tile.flags & TILE_FUSED) {
-                ptx::warpgroup_sync(consumer);  // one thread has put aside what there is
+    const auto store = [&](auto& sums, uint32_t part) {
+        store_tile<typename C::Output>(sums, tile, tile.n0 + part * 64, target,
+                                       shared.staging[consumer], buffer, consumer);
+    };
+    // From sums to D where that is more than alpha A B, or D's rows are no whole words; of the warpgroup's
+    // blocks from the first one on. `fuses`: whether there is code for the one, or only for the other.
+    const auto finish = [&](auto& sums, int first_block, auto fuses) {
+        if (decltype(fuses)::value && tile.flags & TILE_FUSED) {
+            ptx::warpgroup_sync(consumer);  // one thread has put aside what there is
+            if constexpr (decltype(fuses)::value)
                 fuse(sums, shared, tile, target, fused, stage, buffer, first_block, consumer);
-                /* Lanes meet, so that the compiler sees one path behind: without this the main loop
-                   loses its uniform registers (58 instructions instead of 52). */
-                __syncwarp();
-            } else {
-                scale(sums, tile.alpha);
-            }
         } else {
             scale(sums, tile.alpha);
         }
-#pragma unroll
-        for (int i = 0; i < static_cast<int>(sizeof(sums) / sizeof(sums[0])); ++i)
-            store_tile<typename C::Output, decltype(gates)::value>(
-                sums[i], tile, tile.n0 + part_of<C>(consumer, first_block + i) * 64, target,
-                shared.staging[consumer], buffer, consumer);
+        const auto column_of = [&](uint32_t block) {
+            return tile.n0 + part_of<C>(consumer, first_block + block) * 64;
+        };
+        store_any<typename C::Output, decltype(fuses)::value>(
+            sums, tile, column_of, target, shared.staging[consumer], buffer, consumer);
     };
     wait_turn<C>(shared, n, consumer);
     if (tile.k_tiles == 0) {
@@ -63,7 +62,12 @@ __device__ __forceinline__ void consume_tile(Shared<C>& shared, const Params& pa
             float sums[1][REDUCED_ROWS / 2];
             const uint32_t part = part_of<C>(consumer, i);
             add_splits<C>(sums[0], params, tile, part, consumer);
-            finish(sums, i, std::true_type());
+            if (is_plain(tile)) {
+                scale(sums, tile.alpha);
+                store(sums[0], part);
+            } else {
+                finish(sums, i, std::true_type());
+            }
         }
         return;
     }
@@ -73,11 +77,20 @@ __device__ __forceinline__ void consume_tile(Shared<C>& shared, const Params& pa
         if constexpr (w <= C::max_width) {                                                    \
             Sums<C, w> sums;                                                                  \
             multiply_tile<C, w>(sums, shared, stage, tile, consumer);                         \
-            if (tile.splits == 0) {                                                           \
+            if (tile.splits == 0 && !is_plain(tile)) {                                        \
                 finish(sums, 0, std::bool_constant<fusible(w)>());                            \
-            } else {                                                                          \
-                _Pragma("unroll") for (int i = 0; i < C::blocks; ++i)                         \
-                    store_split<C>(sums[i], params, tile, part_of<C>(consumer, i), consumer); \
+                /* Lanes meet, so that the compiler sees one path behind: without this the */ \
+                /* main loop loses its uniform registers (58 instructions instead of 52). */  \
+                __syncwarp();                                                                 \
+                break;                                                                        \
+            }                                                                                 \
+            if (tile.splits == 0) scale(sums, tile.alpha);                                    \
+            _Pragma("unroll") for (int i = 0; i < C::blocks; ++i) {                           \
+                const uint32_t part = part_of<C>(consumer, i);                                \
+                if (tile.splits > 0)                                                          \
+                    store_split<C>(sums[i], params, tile, part, consumer);                    \
+                else                                                                          \
+                    store(sums[i], part);                                                     \
             }                                                                                 \
         }                                                                                     \
         break;

@@ -13,12 +13,17 @@
 #include "shared.cuh"
 
 // The rows of B of one stage, from row `row` on; or with a gate, which multiplies columns of x, pairs of
-// them that meet in one thread (staging.cuh): eight first ones and then their eight others, 16 rows by 16.
+// them that meet in one thread (staging.cuh): eight first ones and then their eight others, and so on. One
+// box brings them all where there are whole eights; else each brings eight of both.
 template <class C>
 __device__ __forceinline__ void load_b(uint32_t to, const Maps& maps, uint32_t full, int column,
-                                       int row, bool gated) {
-    if (!gated) {
+                                       int row, uint32_t flags) {
+    if (!(flags & TILE_GATED)) {
         ptx::tensor_load(to, &maps.b, full, column, row);
+        return;
+    }
+    if (flags & TILE_EIGHTS) {
+        ptx::tensor_load(to, &maps.b, full, column, 0, 0, row / 16);
         return;
     }
 #pragma unroll 1
@@ -35,7 +40,7 @@ __device__ __forceinline__ void load_c(Shared<C>& shared, const Maps& maps, cons
         const uint32_t full = ptx::shared_address(&shared.full[stage.index]);
         ptx::barrier_wait(ptx::shared_address(&shared.empty[stage.index]), stage.round ^ 1);
         ptx::acquire_for_copies();
-        ptx::barrier_expect(full, tile.width * C::row_bytes);
+        ptx::barrier_expect(full, tile.box * C::row_bytes);
         ptx::tensor_load(ptx::shared_address(shared.ring[stage.index]), &maps.c, full, column,
                          tile.m0);
         column += step;
@@ -59,20 +64,20 @@ __device__ __forceinline__ void load_operands(Shared<C>& shared, const Params& p
             if (tile.c_stages > 0) ptx::tensor_map_acquire(&maps.c);
             last_group = tile.group;
         }
-        const uint32_t share = tile.width / C::cluster;  // rows of A that this CTA loads
-        const uint32_t bytes = C::b_bytes + tile.width * C::row_bytes;
+        const uint32_t share = tile.box / C::cluster;  // rows of A that this CTA loads
+        const uint32_t bytes = C::b_bytes + tile.box * C::row_bytes;
         const int b_row = tile.n0 + rank * C::rows;
-        const bool gated = tile.flags & TILE_GATED;
         const int a_row = tile.m0 + rank * share;
-        const int step = tile.backward ? -K_TILE : K_TILE;
-        int column = (tile.backward ? tile.k0 + tile.k_tiles - 1 : tile.k0) * K_TILE;
+        const bool backward = tile.flags & TILE_BACKWARD;
+        const int step = backward ? -K_TILE : K_TILE;
+        int column = (backward ? tile.k0 + tile.k_tiles - 1 : tile.k0) * K_TILE;
         for (uint32_t k = 0; k < tile.k_tiles; ++k) {
             const uint32_t full = ptx::shared_address(&shared.full[stage.index]);
             const uint32_t b = ptx::shared_address(shared.ring[stage.index]);
             const uint32_t a = b + C::b_bytes + rank * share * C::row_bytes;
             ptx::barrier_wait(ptx::shared_address(&shared.empty[stage.index]), stage.round ^ 1);
             ptx::barrier_expect(full, bytes);
-            load_b<C>(b, maps, full, column, b_row, gated);
+            load_b<C>(b, maps, full, column, b_row, tile.flags);
             if constexpr (C::cluster == 1)
                 ptx::tensor_load(a, &maps.a, full, column, a_row);
             else

@@ -20,7 +20,7 @@ struct alignas(16) Tile {
     uint32_t width;
     uint32_t k0;
     uint32_t k_tiles;
-    uint32_t backward;  // K tiles are taken from the last to the first
+    uint32_t box;     // rows of A, and of C, that are loaded: more than its width where they end early
     uint32_t slot;
     uint32_t flag;
     uint32_t readers;  // entries that sum up the parts
@@ -32,6 +32,11 @@ struct alignas(16) Tile {
     float beta;
 };
 static_assert(sizeof(Tile) == 64, "two 32-byte sectors, and what a bulk copy can move");
+
+// Whether D is alpha A B, in rows of whole 16-byte words.
+__device__ __forceinline__ bool is_plain(const Tile& tile) {
+    return (tile.flags & (TILE_WORDS | TILE_FUSED)) == TILE_WORDS;
+}
 
 struct alignas(MAP_BYTES) TensorMap {
     uint4 words[8];

@@ -19,6 +19,7 @@ __device__ __forceinline__ void wait_turn(Shared<C>& shared, uint32_t n, uint32_
 template <class C>
 __device__ __forceinline__ void await_c(Shared<C>& shared, Cursor stage, uint32_t c_stages) {
     if constexpr (C::pingpong)
+#pragma unroll 1
         for (; c_stages > 0; --c_stages) {
             ptx::barrier_wait(ptx::shared_address(&shared.full[stage.index]), stage.round);
             stage.advance(C::stages);

@@ -19,6 +19,8 @@ FLAGS_PER_TILE = 4  # of a split one: for each warpgroup that multiplies, in eve
 TILE_WORDS = 1  # D's rows are whole 16-byte words
 TILE_FUSED = 2  # C, a bias, an activation or a gate comes behind alpha A B
 TILE_GATED = 4  # D has half the columns of x
+TILE_EIGHTS = 8  # these columns are whole eights
+TILE_BACKWARD = 16  # slices along K are taken from the last to the first
 
 # Element types, as tables name them
 TYPE_BF16 = 0

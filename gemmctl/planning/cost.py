@@ -65,7 +65,7 @@ def at_least(
     of = clusters  # of each group's launch
     if len(starts) > 1:
         of = np.repeat(clusters, np.diff(starts, append=len(launches.groups)))
-    parts, k_tiles, widths = launches.parts, launches.k_tiles, launches.widths
+    parts, k_tiles, widths = launches.parts, launches.k_tiles, launches.rows / launches.high
     waits: Floats = np.where(parts > 1, 0.0, _waits(launches, problem, constants))
     multiply = _cycles(launches, of, widths, k_tiles / parts, waits, constants)
     total, longest, shortest = launches.whole * parts * multiply, multiply, multiply
@@ -113,14 +113,15 @@ def _in_order(launch: Grid, problem: Problem, clusters: int, constants: Constant
     """Cycles of every entry of the tile list: parts, whole tiles, what adds up parts."""
     of = handed_out(launch, problem)
     waits = _waits(launch, problem, constants)
-    whole = _cycles(launch, clusters, launch.widths, launch.k_tiles, waits, constants)
+    widths = launch.rows / launch.high
+    whole = _cycles(launch, clusters, widths, launch.k_tiles, waits, constants)
     if not launch.slots:
         return np.take(whole, of)
     split = launch.parts > 1
     splits = int(launch.parts.max())
     k_tiles, part = launch.k_tiles[:, None], np.arange(splits)
     k_tiles = k_tiles * (part + 1) // splits - k_tiles * part // splits
-    parts = _cycles(launch, clusters, launch.widths[:, None], k_tiles, 0, constants)
+    parts = _cycles(launch, clusters, widths[:, None], k_tiles, 0, constants)
     adding = constants.part_per_value * splits
     add_up = _cycles(launch, clusters, REDUCED_ROWS, 0, adding, constants)
     chosen = split[of]
@@ -132,7 +133,7 @@ def _in_order(launch: Grid, problem: Problem, clusters: int, constants: Constant
 def _cycles(
     launch: Grid,
     clusters: Ints | int,
-    width: Ints | int,
+    width: Floats | int,
     k_tiles: Ints | Floats | int,
     more_per_value: Floats | float,
     constants: Constants,

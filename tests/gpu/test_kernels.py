@@ -257,6 +257,7 @@ def test_split_sums_are_right_and_the_same_every_time(
 def test_tensor_maps_are_those_of_the_driver(device: CudaDevice, kernel: Kernel) -> None:
     gated = (
         "      - {m: 40, n: 130, k: 72, gate: halves}\n      - {m: 9, n: 8, k: 8, gate: pairs}\n"
+        "      - {m: 20, n: 64, k: 40, gate: halves}\n      - {m: 20, n: 48, k: 16, gate: pairs}\n"
     )
     made = planned(awkward(kernel.operand, kernel.output) + gated + "\n", kernel)
     (launch,), columns, layout = made.launches, made.problem.columns, made.layout
@@ -276,6 +277,9 @@ def test_tensor_maps_are_those_of_the_driver(device: CudaDevice, kernel: Kernel)
             if columns.gate[group]:  # two halves of B's rows, or every other row, eight at a time
                 strides = (ld_b, n // 2 * ld_b) if halves else (2 * ld_b, ld_b)
                 b = (k, n // 2, 2), strides, (K_TILE, 8, 2)
+                if n % 16 == 0:  # all of a tile's at once
+                    eights = (*strides, 8 * strides[0])
+                    b = (k, 8, 2, n // 16), eights, (K_TILE, 8, 2, kernel.rows // 16)
             matrices = [
                 (kernel.operand, layout.a, (k, m), (ld_a,), (K_TILE, width // kernel.cluster)),
                 (kernel.operand, layout.b, *b),

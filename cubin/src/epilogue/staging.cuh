@@ -58,7 +58,7 @@ __device__ __forceinline__ void stage_rows(uint32_t buffer, uint32_t row, uint32
                                        Output::pack(v[0], v[1]), Output::pack(v[2], v[3]),
                                        Output::pack(v[4], v[5]), Output::pack(v[6], v[7]));
     else
-        stage_sums(Corners(buffer, thread, buffer_rows), row, v);
+        stage_sums(Corners(buffer + row * 128, thread, buffer_rows), 0, v);
 }
 
 // The same of what a gate has multiplied: 32 columns, of every four numbers the first two.

@@ -51,4 +51,13 @@ __device__ __forceinline__ void tensor_load(uint32_t to, const void* map, uint32
         : "memory");
 }
 
+__device__ __forceinline__ void tensor_load(uint32_t to, const void* map, uint32_t barrier, int x,
+                                            int y, int z, int w) {
+    asm volatile(
+        "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes"
+        " [%0], [%1, {%3, %4, %5, %6}], [%2];" ::"r"(to),
+        "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z), "r"(w)
+        : "memory");
+}
+
 }  // namespace ptx

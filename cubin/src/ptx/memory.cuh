@@ -88,7 +88,15 @@ __device__ __forceinline__ void store_128(uint64_t address, uint4 word) {
                  : "memory");
 }
 
-// The same, if `wanted`: one element.
+// The same, if `wanted`; and one element.
+__device__ __forceinline__ void store_128(uint64_t address, uint4 word, bool wanted) {
+    asm volatile(
+        "{\n.reg .pred wanted;\nsetp.ne.b32 wanted, %5, 0;\n"
+        "@wanted st.global.v4.u32 [%0], {%1, %2, %3, %4};\n}" ::"l"(address),
+        "r"(word.x), "r"(word.y), "r"(word.z), "r"(word.w), "r"(uint32_t{wanted})
+        : "memory");
+}
+
 __device__ __forceinline__ void store_32(uint64_t address, uint32_t bits, bool wanted) {
     asm volatile(
         "{\n.reg .pred wanted;\nsetp.ne.b32 wanted, %2, 0;\n@wanted st.global.b32 [%0], %1;\n}" ::

@@ -9,6 +9,7 @@ struct Templates {
     TensorMap a[WIDTHS];      // by the tile's width, in steps of WIDTH_STEP
     TensorMap b;              // whose box has all rows of a CTA's tile
     TensorMap pairs;          // of B with a gate: eight rows, and the eight that theirs are multiplied with
+    TensorMap eights;         // all such eights of a CTA's tile
     TensorMap c16[WIDTHS];    // like A's, of elements of 16 bits
     TensorMap c32[WIDTHS];    // and of 32
 };
@@ -44,8 +45,15 @@ extern "C" __global__ void __launch_bounds__(MAP_THREADS)
                 matrix(templates.b, groups.ptr_b[group], k, n, row_bytes);
             } else {
                 const bool halves = gate == GATE_HALVES;
-                matrix(templates.pairs, groups.ptr_b[group], k, n / 2, row_bytes * (halves ? 1 : 2));
+                const bool eights = n % 16 == 0;
+                const uint64_t next = row_bytes * (halves ? 1 : 2);
+                matrix(eights ? templates.eights : templates.pairs, groups.ptr_b[group], k,
+                       eights ? 8 : n / 2, next);
                 if (k > 0) ptx::tensor_map_stride<1>(map, row_bytes * (halves ? n / 2 : 1));
+                if (k > 0 && eights) {
+                    ptx::tensor_map_extent<3>(map, n / 16);
+                    ptx::tensor_map_stride<2>(map, 8 * next);
+                }
             }
         } else {
             const bool wide = groups.type_c[group] == TYPE_F32;

@@ -275,10 +275,14 @@ class CudaSession:
         """What the kernel build_maps is told: a template for every box, groups, element sizes."""
         kernel, count = ready.launch.kernel, len(ready.launch.groups)
         widths = [WIDTH_STEP * (i + 1) for i in range(WIDTHS)]
-        pair = kernel.operand, (K_TILE, 8, 2)  # rows of B that a gate multiplies, eight and eight
+        # Rows of B that a gate multiplies, eight and eight: of a few, and of a tile.
+        pairs = [
+            (kernel.operand, (K_TILE, 8, 2)),
+            (kernel.operand, (K_TILE, 8, 2, kernel.rows // 16)),
+        ]
         boxes = [
             *((kernel.operand, (K_TILE, width // kernel.cluster)) for width in widths),  # of A
-            *((kernel.operand, (K_TILE, kernel.rows)), pair),  # of B
+            *((kernel.operand, (K_TILE, kernel.rows)), *pairs),  # of B
             *(("bf16", (64, width)) for width in widths),  # of C, 128 bytes wide
             *(("f32", (32, width)) for width in widths),
         ]
