@@ -38,16 +38,18 @@ __device__ __forceinline__ void consume_tile(Shared<C>& shared, const Params& pa
         store_tile<typename C::Output>(sums, tile, tile.n0 + part * 64, target,
                                        shared.staging[consumer], buffer, consumer);
     };
-    // From sums to D where that is more than alpha A B, or D's rows are no whole words; of the warpgroup's
-    // blocks from the first one on. `fuses`: whether there is code for the one, or only for the other.
+    // What sums become before they are rounded. `fuses`: whether there is code for more than alpha A B.
     const auto finish = [&](auto& sums, int first_block, auto fuses) {
-        if (decltype(fuses)::value && tile.flags & TILE_FUSED) {
-            ptx::warpgroup_sync(consumer);  // one thread has put aside what there is
-            if constexpr (decltype(fuses)::value)
+        if constexpr (decltype(fuses)::value) {
+            if (tile.flags & TILE_FUSED) {
+                ptx::warpgroup_sync(consumer);  // one thread has put aside what there is
                 fuse(sums, shared, tile, target, fused, stage, buffer, first_block, consumer);
-        } else {
-            scale(sums, tile.alpha);
+                return;
+            }
         }
+        scale(sums, tile.alpha);
+    };
+    const auto store_unusual = [&](auto& sums, int first_block, auto fuses) {
         const auto column_of = [&](uint32_t block) {
             return tile.n0 + part_of<C>(consumer, first_block + block) * 64;
         };
@@ -55,36 +57,37 @@ __device__ __forceinline__ void consume_tile(Shared<C>& shared, const Params& pa
             sums, tile, column_of, target, shared.staging[consumer], buffer, consumer);
     };
     wait_turn<C>(shared, n, consumer);
-    if (tile.k_tiles == 0) {
-        pass_turn<C>(shared, consumer);
+    switch (tile.k_tiles == 0 ? 0 : tile.width) {
+        case 0:
+            pass_turn<C>(shared, consumer);
 #pragma unroll 1
-        for (int i = 0; i < C::blocks; ++i) {
-            float sums[1][REDUCED_ROWS / 2];
-            const uint32_t part = part_of<C>(consumer, i);
-            add_splits<C>(sums[0], params, tile, part, consumer);
-            if (is_plain(tile)) {
-                scale(sums, tile.alpha);
-                store(sums[0], part);
-            } else {
+            for (int i = 0; i < C::blocks; ++i) {
+                float sums[1][REDUCED_ROWS / 2];
+                const uint32_t part = part_of<C>(consumer, i);
+                add_splits<C>(sums[0], params, tile, part, consumer);
                 finish(sums, i, std::true_type());
+                if (in_words(tile))
+                    store(sums[0], part);
+                else
+                    store_unusual(sums, i, std::true_type());
             }
-        }
-        return;
-    }
-    switch (tile.width) {
+            break;
 #define WIDTH(w)                                                                              \
     case w:                                                                                   \
         if constexpr (w <= C::max_width) {                                                    \
             Sums<C, w> sums;                                                                  \
             multiply_tile<C, w>(sums, shared, stage, tile, consumer);                         \
-            if (tile.splits == 0 && !is_plain(tile)) {                                        \
-                finish(sums, 0, std::bool_constant<fusible(w)>());                            \
-                /* Lanes meet, so that the compiler sees one path behind: without this the */ \
-                /* main loop loses its uniform registers (58 instructions instead of 52). */  \
-                __syncwarp();                                                                 \
-                break;                                                                        \
+            if (tile.splits == 0) {                                                           \
+                constexpr std::bool_constant<fusible(w)> fuses;                               \
+                finish(sums, 0, fuses);                                                       \
+                if (!in_words(tile)) {                                                        \
+                    store_unusual(sums, 0, fuses);                                            \
+                    /* Lanes meet, so that the compiler sees one path behind: without this */ \
+                    /* the main loop loses its uniform registers (58 instructions, not 52). */\
+                    __syncwarp();                                                             \
+                    break;                                                                    \
+                }                                                                             \
             }                                                                                 \
-            if (tile.splits == 0) scale(sums, tile.alpha);                                    \
             _Pragma("unroll") for (int i = 0; i < C::blocks; ++i) {                           \
                 const uint32_t part = part_of<C>(consumer, i);                                \
                 if (tile.splits > 0)                                                          \

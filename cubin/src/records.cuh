@@ -33,9 +33,9 @@ struct alignas(16) Tile {
 };
 static_assert(sizeof(Tile) == 64, "two 32-byte sectors, and what a bulk copy can move");
 
-// Whether D is alpha A B, in rows of whole 16-byte words.
-__device__ __forceinline__ bool is_plain(const Tile& tile) {
-    return (tile.flags & (TILE_WORDS | TILE_FUSED)) == TILE_WORDS;
+// Whether the tile's rows of D are whole 16-byte words, of 64 columns for a warpgroup.
+__device__ __forceinline__ bool in_words(const Tile& tile) {
+    return (tile.flags & (TILE_WORDS | TILE_GATED)) == TILE_WORDS;
 }
 
 struct alignas(MAP_BYTES) TensorMap {

@@ -12,7 +12,7 @@ WIDTHS = 16  # of them: up to 256, wgmma's largest N
 REDUCED_ROWS = 16  # rows of D in an entry that adds up the parts of a split sum
 FUSED_STEP = 64  # the same of widths with code for more than alpha A B, which stands there for each
 FUSED_NARROW = 32  # and one of these besides, for groups of few rows
-ELEMENTS_WIDTH = 64  # of the widest tile whose C may come element by element
+ELEMENTS_WIDTH = 128  # of the widest tile whose C may come element by element
 FLAGS_PER_TILE = 4  # of a split one: for each warpgroup that multiplies, in every CTA of a cluster
 
 # A tile's flags

@@ -80,7 +80,8 @@ __device__ __forceinline__ void fuse(float (&sums)[blocks][count], Shared<C>& sh
         const Columns columns(tile, part_of<C>(consumer, first_block + block), fused.gate, d.n, thread);
         if constexpr (count <= ELEMENTS_WIDTH / 2)
             if (tile.beta != 0.0f && tile.c_stages == 0)
-                add_elements(sums[block], fused.c, fused.c.address + row * fused.c.row_bytes,
+                add_elements<C::ctas_per_sm == 1 ? 32 : 16>(
+                    sums[block], fused.c, fused.c.address + row * fused.c.row_bytes,
                              columns.of_x, columns.exist, static_cast<int>(d.m - row), tile.beta);
         if (fused.bias.along == BIAS_N) {
             const float bias[2] = {fused.bias.at(columns.of_x[0], columns.exist[0]),

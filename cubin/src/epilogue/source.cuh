@@ -4,6 +4,7 @@
 #include <cuda_fp16.h>
 
 #include <cstdint>
+#include <type_traits>
 
 #include "epilogue/staging.cuh"
 #include "ptx/matrices.cuh"
@@ -75,24 +76,31 @@ __device__ __forceinline__ void add_words(float (&sums)[count], uint32_t stage, 
     }
 }
 
-// The same of a C that TMA cannot move, element by element: of two columns, `columns` bytes from the first
-// row's begin, as far as there are any, of which `rows` are left from this thread's first one on.
-template <int count>
+// The same of a C that TMA cannot move, element by element: of two columns, as far as they exist, from this
+// thread's first row on, of which `rows` are left. At most `most` are on their way at one time.
+template <int most, int count>
 __device__ __forceinline__ void add_elements(float (&sums)[count], const SourceC& c,
                                              uint64_t first_row, const uint32_t (&columns)[2],
                                              const bool (&exist)[2], int rows, float beta) {
+    constexpr int batch = count < most ? count : most;
 #pragma unroll
-    for (int i = 0; i < count; i += 8) {
-        uint32_t bits[8];
+    for (int i = 0; i < count; i += batch) {
+        uint32_t bits[batch];
+        const auto load = [&](auto f32) {
 #pragma unroll
-        for (int j = 0; j < 8; ++j) {
-            const int row = i / 8 * 16 + j / 4 * 8 + j % 2;
-            const uint64_t at =
-                first_row + row * c.row_bytes + columns[j / 2 % 2] * uint64_t{c.bytes()};
-            const bool wanted = exist[j / 2 % 2] && row < rows;
-            bits[j] = c.type == TYPE_F32 ? ptx::load_32(at, wanted) : ptx::load_16(at, wanted);
-        }
+            for (int j = 0; j < batch; ++j) {
+                const int row = (i + j) / 8 * 16 + j / 4 % 2 * 8 + j % 2;
+                const uint64_t at =
+                    first_row + row * c.row_bytes + columns[j / 2 % 2] * uint64_t{f32.value ? 4 : 2};
+                const bool wanted = exist[j / 2 % 2] && row < rows;
+                bits[j] = f32.value ? ptx::load_32(at, wanted) : ptx::load_16(at, wanted);
+            }
+        };
+        if (c.type == TYPE_F32)
+            load(std::true_type());
+        else
+            load(std::false_type());
 #pragma unroll
-        for (int j = 0; j < 8; ++j) sums[i + j] = fmaf(beta, decode(bits[j], c.type), sums[i + j]);
+        for (int j = 0; j < batch; ++j) sums[i + j] = fmaf(beta, decode(bits[j], c.type), sums[i + j]);
     }
 }
