@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from gemmctl.commands import compare, info, plan, run, schema, tune, verify
+from gemmctl.commands import compare, gen, info, plan, run, schema, tune, verify
 from gemmctl.commands.sources import ABOUT_FILES
 
 EPILOG = """\
@@ -47,6 +47,7 @@ app.command(epilog=ABOUT_FILES)(verify.verify)
 app.command(epilog=ABOUT_FILES)(plan.plan)
 app.command(epilog=ABOUT_FILES)(tune.tune)
 app.command()(compare.compare)
+app.add_typer(gen.app, name="gen")
 app.command()(info.info)
 app.command()(schema.schema)
 

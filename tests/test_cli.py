@@ -681,7 +681,7 @@ def test_the_readme_has_exactly_two_set_up_commands() -> None:
 
 
 def test_the_readme_names_every_command_option_and_exit_code(gemmctl: Command) -> None:
-    for command in ("run", "verify", "plan", "tune", "compare", "info", "schema"):
+    for command in ("run", "verify", "plan", "tune", "compare", "gen", "info", "schema"):
         assert f"gemmctl {command}" in README
         for option in re.findall(r"--[a-z][a-z-]+", gemmctl(command, "--help").stdout):
             assert option in README, f"{command} {option}"

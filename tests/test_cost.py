@@ -34,8 +34,6 @@ IDEAL = Constants(
     part_per_value=0,
     c2_per_value=0,
     c4_per_value=0,
-    crowded_c2=0,
-    crowded_c4=0,
     exposed_feed=0,
     exposed_memory=0,
 )
@@ -159,16 +157,6 @@ def test_every_value_waits_for_c_where_it_is_added(c: str, per_value: int) -> No
     group = f"m: 256, n: 128, k: 64, c: {c}"
     plain, adds = (cycles(f"{group}, beta: {beta}", constants=slow) for beta in (0, 1))
     assert adds - plain == per_value * 128 * 256
-
-
-@pytest.mark.parametrize(("width", "crowded"), [(192, 7), (176, 0)])
-def test_beside_the_sums_of_a_wide_pingpong_tile_c_takes_longer(width: int, crowded: int) -> None:
-    slow = replace(IDEAL, crowded_c2=7)
-    kernel = next(kernel for kernel in KERNELS if kernel.name == "128x192-c2p")
-    some = make_problem(f"m: {width}, n: 256, k: 64, beta: 1")
-    wide = grid(some, ALONE, kernel, width, H200)
-    waited = cost.estimate(wide, some, slow) - cost.estimate(wide, some, IDEAL)
-    assert waited == crowded * 128 * width
 
 
 def test_a_launch_takes_a_while_whatever_it_does() -> None:

@@ -31,7 +31,7 @@ from gemmctl.device.cuda.params import GroupArrays, Params
 from gemmctl.device.cuda.session import CudaSession
 from gemmctl.errors import DeviceFailed, DeviceHung, DeviceUnusable
 from gemmctl.kernels import cubins
-from gemmctl.kernels.constants import HALF_ROWS, HASH_THREADS, MAP_THREADS, MAPS, QUANTILES
+from gemmctl.kernels.constants import HASH_THREADS, MAP_THREADS, MAPS, QUANTILES
 from gemmctl.kernels.cubins import Kernel
 from gemmctl.operands import data, dtypes
 from gemmctl.operands.data import DataSpec
@@ -229,7 +229,7 @@ class Driver:
 
     def _encode_map(self, *told: Any) -> int:
         assert told[0] % 128 == 0, "the encoder writes to multiples of 128"
-        self.encoded.append((told[1], tuple((ctypes.c_uint32 * 2).from_address(told[6]))))
+        self.encoded.append((told[1], tuple((ctypes.c_uint32 * told[2]).from_address(told[6]))))
         return self.encoding
 
     def _cuFuncSetAttribute(self, symbol: str, which: Any, value: int) -> tuple[()]:
@@ -867,16 +867,18 @@ def test_a_launch_whose_ctas_wait_for_each_other_is_cooperative(driver: Driver) 
 
 
 @pytest.mark.parametrize("name", ["128x256-c2", "128x256", "64x128"])
-def test_there_is_a_map_for_every_width_of_a_ctas_share_and_for_all_of_b_or_a_gates_half(
+def test_there_is_a_map_for_every_width_of_a_ctas_share_and_of_c_for_b_and_for_what_a_gate_takes(
     name: str, driver: Driver
 ) -> None:
     made = plan_of("m: 64, n: 64, k: 64", kernel=name)
     with CudaDevice().open(made, SPEC):
         pass
-    kernel, code = made.launches[0].kernel, dtypes.BF16.tensormap_code
-    of_a = [(code, (K_TILE, width // kernel.cluster)) for width in range(16, 257, 16)]
-    of_b = [(code, (K_TILE, rows)) for rows in (kernel.rows, HALF_ROWS)]
-    assert driver.encoded == [*of_a, *of_b]
+    kernel, widths = made.launches[0].kernel, range(16, 257, 16)
+    code, f32 = dtypes.BF16.tensormap_code, dtypes.F32.tensormap_code
+    of_a = [(code, (K_TILE, width // kernel.cluster)) for width in widths]
+    of_b = [(K_TILE, kernel.rows), (K_TILE, 8, 2), (K_TILE, 8, 2, kernel.rows // 16)]
+    of_c = [*((code, (64, width)) for width in widths), *((f32, (32, width)) for width in widths)]
+    assert driver.encoded == [*of_a, *((code, box) for box in of_b), *of_c]
 
 
 def test_a_map_that_the_driver_refuses_is_an_error(driver: Driver) -> None:

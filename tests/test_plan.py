@@ -31,7 +31,7 @@ from support import PROBLEMS, Clock, make_problem
 KERNELS = cubins.manifest().kernels
 FIELDS = (
     "group", "m0", "n0", "width", "k0", "k_tiles", "alpha", "beta", "splits", "slot", "flag",
-    "readers", "row", "plain", "backward",
+    "readers", "row", "flags", "box", "c_stages",
 )  # fmt: skip
 patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # busy machines
 
@@ -62,7 +62,8 @@ def pointed_at(mark: Mark) -> str:
         ("a: bf16, b: f16, k: 8", "b", ["a is bf16 and b is f16", "bf16, f16"]),
         ("a: f32, k: 8", "a", ["no kernel multiplies f32", "bf16, f16"]),
         ("d_layout: col, gate: pairs, k: 8", "d_layout", ["a gate pairs columns", "d_layout: row"]),
-        ("b_layout: row, gate: halves, k: 8", "b_layout", ["b_layout: col", "gate: pairs"]),
+        ("b_layout: row, gate: halves, k: 8", "b_layout", ["a gate takes", "b_layout: col"]),
+        ("b_layout: row, gate: pairs, k: 8", "b_layout", ["a gate takes", "b_layout: col"]),
         ("a_layout: col, lda: 65, k: 8", "lda", ["lda is 65", "lda: 64"]),
         ("b_layout: row, ldb: 68, k: 8", "ldb", ["ldb is 68", "ldb: 72"]),
         ("k: 8, lda: 20", "lda", ["lda is 20", "16-byte", "multiple of 8 for bf16", "lda: 24"]),

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import io
 import json
 import re
@@ -22,7 +21,6 @@ from gemmctl.operands import dtypes
 
 ROOT = Path(__file__).parent.parent
 LISTS = sorted((ROOT / "problems").glob("*.yaml"))
-BY_HAND = ("ragged", "edge", "tiny", "accumulate")
 SCHEMA = ROOT / "gemmctl" / "problem-list.schema.json"
 
 pytestmark = pytest.mark.usefixtures("each_parser")
@@ -714,7 +712,7 @@ def test_any_text_is_a_list_or_a_list_error(text: str) -> None:
 def test_the_shipped_lists_load_as_one_list_named_after_their_files() -> None:
     found = reading.load([str(path) for path in LISTS], io.StringIO())
     assert [p.name for p in found] == [path.stem for path in LISTS]
-    assert len(found) == 18
+    assert len(found) == 23
 
 
 @pytest.mark.parametrize("path", LISTS, ids=lambda path: path.stem)
@@ -725,24 +723,6 @@ def test_a_shipped_list_names_its_schema_and_says_what_it_stands_for(path: Path)
     assert (path.parent / found[1]).samefile(SCHEMA)
     assert blank == "#"
     assert about.startswith("# ")
-
-
-@pytest.mark.parametrize(
-    "path",
-    [path for path in LISTS if path.stem not in BY_HAND],
-    ids=lambda path: path.stem,
-)
-def test_a_shipped_list_is_what_make_suite_writes_for_its_shapes(path: Path) -> None:
-    spec = importlib.util.spec_from_file_location("make_suite", ROOT / "problems/make_suite.py")
-    assert spec and spec.loader
-    make_suite = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(make_suite)
-    text = path.read_text()
-    [found] = load(text)
-    about = " ".join(line[2:] for line in text.splitlines()[2:] if line.startswith("# "))
-    shapes = make_suite.read_shapes(f"{g.m} {g.n} {g.k}\n" for g in found.groups)
-    first = found.groups[0]
-    assert make_suite.render(found.name, about, shapes, first.a, first.d) == text
 
 
 def test_seed10_is_ten_f16_products_written_as_f32() -> None:

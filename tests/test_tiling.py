@@ -13,7 +13,18 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from gemmctl.kernels import cubins
-from gemmctl.kernels.constants import K_TILE, REDUCED_ROWS, WIDTH_STEP, WIDTHS
+from gemmctl.kernels.constants import (
+    FUSED_NARROW,
+    K_TILE,
+    REDUCED_ROWS,
+    TILE_BACKWARD,
+    TILE_EIGHTS,
+    TILE_FUSED,
+    TILE_GATED,
+    TILE_WORDS,
+    WIDTH_STEP,
+    WIDTHS,
+)
 from gemmctl.kernels.cubins import Kernel
 from gemmctl.lists.problem import Problem
 from gemmctl.planning.tiling import (
@@ -138,44 +149,95 @@ def test_what_is_not_split_sums_all_of_k(drawn: Cut) -> None:
     assert np.array_equal(whole["k_tiles"], -(-k // K_TILE))
 
 
+WORDS, FUSED, GATED = TILE_WORDS, TILE_FUSED, TILE_GATED
+
+
 @pytest.mark.parametrize(
-    ("changes", "output", "plain"),
+    ("changes", "output", "flags"),
     [
-        ("n: 64", "bf16", 1),
-        ("n: 64, alpha: 2", "bf16", 1),
-        ("n: 64, beta: 1", "bf16", 0),
+        ("n: 64", "bf16", WORDS),
+        ("n: 64, alpha: 2", "bf16", WORDS),
+        ("n: 64, beta: 1", "bf16", WORDS | FUSED),
         ("n: 60, ldd: 64", "bf16", 0),
         ("n: 64, ldd: 68", "bf16", 0),
-        ("n: 60, ldd: 68", "f32", 1),
+        ("n: 60, ldd: 68", "f32", WORDS),
         ("n: 62, ldd: 68", "f32", 0),
         ("n: 60, ldd: 70", "f32", 0),
-        ("n: 64, bias: n", "bf16", 0),
-        ("n: 64, bias: m", "bf16", 0),
-        ("n: 64, activation: relu", "bf16", 0),
-        ("n: 64, gate: halves", "bf16", 0),
-        ("n: 64, gate: pairs", "bf16", 0),
+        ("n: 64, bias: n", "bf16", WORDS | FUSED),
+        ("n: 63, bias: m", "bf16", FUSED),
+        ("n: 64, activation: relu", "bf16", WORDS | FUSED),
+        ("n: 64, gate: halves", "bf16", WORDS | FUSED | GATED | TILE_EIGHTS),
+        ("n: 60, gate: pairs", "bf16", FUSED | GATED),
     ],
 )
-def test_plain_is_alpha_times_a_product_in_rows_of_whole_16_byte_words(
-    changes: str, output: str, plain: int
+def test_a_tile_says_whether_d_has_whole_16_byte_words_and_what_comes_behind_alpha_a_b(
+    changes: str, output: str, flags: int
 ) -> None:
     launch = launch_of(make_problem(f"m: 64, k: 64, {changes}"), kernel("64x128", output))
-    assert launch.tiles["plain"].tolist() == [plain]
+    assert launch.tiles["flags"].tolist() == [flags]
 
 
-@pytest.mark.parametrize(("gate", "half"), [("none", 0), ("halves", 33), ("pairs", 0)])
-def test_a_tile_of_halves_knows_how_far_apart_they_lie(gate: str, half: int) -> None:
-    launch = launch_of(make_problem(f"m: 64, n: 66, k: 1024, gate: {gate}"), kernel("64x128"))
-    assert set(launch.tiles["half"].tolist()) == {half}
+@pytest.mark.parametrize(
+    ("of", "changes", "stages"),
+    [
+        ("64x128", "beta: 1", 1),
+        ("64x128", "beta: 1, c: f32", 2),
+        ("128x256", "beta: 1, c: f16", 2),
+        ("128x192-c2p", "beta: 1, c: f32", 4),
+        ("64x128", "", 0),
+        ("64x128", "beta: 1, ldc: 68", 0),  # rows off 16 bytes: TMA cannot bring them
+        ("64x128", "beta: 1, c: f32, ldc: 68", 2),
+        ("64x128", "beta: 1, gate: pairs", 0),
+        ("64x128", "beta: 1, alpha: 0", 0),  # nothing is multiplied, and nothing loaded
+    ],
+)
+def test_c_takes_a_stage_of_the_ring_for_every_128_bytes_of_a_tiles_row(
+    of: str, changes: str, stages: int
+) -> None:
+    launch = launch_of(make_problem(f"m: 64, n: 64, k: 64, {changes}"), kernel(of))
+    assert launch.tiles["c_stages"].tolist() == [stages]
+
+
+def test_parts_of_a_sum_have_no_c_in_the_ring() -> None:
+    launch = launch_of(make_problem("m: 64, n: 64, k: 4096, beta: 1"), kernel("64x128"), splits=4)
+    assert launch.slots == 4
+    assert not launch.tiles["c_stages"].any()
+
+
+@pytest.mark.parametrize(
+    ("changes", "m", "widths"),
+    [
+        ("alpha: 2", 80, 80),
+        ("activation: silu", 20, 32),
+        ("activation: silu", 80, 128),
+        ("bias: n", 200, 192),
+        ("beta: 1", 500, 192),
+        ("beta: 1, ldc: 65", 500, 64),
+        ("beta: 1, gate: halves", 20, 32),
+    ],
+)
+def test_more_than_alpha_a_b_has_fewer_widths(changes: str, m: int, widths: int) -> None:
+    some = make_problem(f"m: {m}, n: 64, k: 64, {changes}")
+    launch = launch_of(some, kernel("128x192-c2p"))
+    assert set(launch.tiles["box"].tolist()) == set(launch.widths.tolist()) == {widths}
+
+
+def test_there_the_last_tiles_are_as_narrow_as_fits_and_load_as_much_as_all() -> None:
+    launch = launch_of(make_problem("m: 400, n: 200, k: 64, bias: n"), kernel("128x192-c2p"))
+    tiles = np.sort(launch.tiles, order=["m0", "n0"])
+    assert tiles["width"].tolist() == [192, 192, 32]
+    assert tiles["box"].tolist() == [192, 192, 192]
+    assert launch.padded_macs == (192 + 192 + 32) * 256 * 64
 
 
 @given(cuts())
 def test_tiles_are_as_few_as_their_width_allows_and_no_wider_than_that_takes(drawn: Cut) -> None:
     some, launch = drawn
-    multiplied = some.columns.depth[launch.groups] > 0
-    m, widths = some.columns.m[launch.groups][multiplied], launch.widths[multiplied]
+    columns = some.columns
+    plain = (columns.depth[launch.groups] > 0) & (columns.beta[launch.groups] == 0)
+    m, widths = columns.m[launch.groups][plain], launch.widths[plain]
     high = -(-m // launch.choice.width)  # tiles on top of each other
-    assert (launch.widths <= launch.choice.width).all()
+    assert (launch.widths <= max(launch.choice.width, FUSED_NARROW)).all()
     step = launch.kernel.width_step
     assert (launch.widths % WIDTH_STEP == 0).all() and (widths % step == 0).all()
     assert (-(-m // widths) <= high).all()
@@ -314,14 +376,14 @@ def test_every_other_wave_takes_a_long_k_backward() -> None:
     of = kernel("128x256-c2")
     wave = launch_of(make_problem("m: 16, n: 8, k: 8"), of).room
     some = make_problem(f"m: {256 * 5 * wave}, n: {of.columns_per_tile}, k: {TURNING_K}")
-    backward = launch_of(some, of).tiles["backward"].reshape(5, wave)
+    backward = (launch_of(some, of).tiles["flags"] & TILE_BACKWARD).astype(bool).reshape(5, wave)
     assert backward.tolist() == [[turn] * wave for turn in (0, 1, 0, 1, 0)]
 
 
 @pytest.mark.parametrize("k", [(64, 64), (TURNING_K - 64, TURNING_K - 64), (TURNING_K, 64)])
 def test_where_not_all_k_are_long_all_tiles_take_k_forward(k: tuple[int, int]) -> None:
     some = make_problem(*(f"m: 8192, n: 8192, k: {each}" for each in k))
-    assert not launch_of(some, kernel("128x256-c2")).tiles["backward"].any()
+    assert not (launch_of(some, kernel("128x256-c2")).tiles["flags"] & TILE_BACKWARD).any()
 
 
 def test_a_group_without_k_is_cut_as_finely_as_parts_are_added_up() -> None:

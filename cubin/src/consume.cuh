@@ -1,7 +1,9 @@
 // The consuming warpgroups: tile after tile, its sums and then D.
 #pragma once
 
-#include "epilogue/rows.cuh"
+#include <type_traits>
+
+#include "epilogue/fused.cuh"
 #include "epilogue/store.cuh"
 #include "epilogue/target.cuh"
 #include "multiply.cuh"
@@ -13,15 +15,8 @@
 #include "split.cuh"
 #include "turns.cuh"
 
-// Multiplies sums by alpha in place; those by 1 pass by.
-template <int blocks, int count>
-__device__ __forceinline__ void scale(float (&sums)[blocks][count], float alpha) {
-    if (alpha == 1.0f) return;
-#pragma unroll
-    for (auto& block : sums)
-#pragma unroll
-        for (float& sum : block) sum *= alpha;
-}
+// Widths with code for what comes behind alpha A B: fewer, since it stands there once for each.
+__host__ __device__ constexpr bool fusible(int width) { return width % FUSED_STEP == 0 || width == FUSED_NARROW; }
 
 // A warpgroup's share of tile number `n`. Every width has its own copy of the main loop and of the plain
 // epilogue: sums that several widths share end up in local memory. `buffer` counts staging buffers.
@@ -36,60 +31,63 @@ __device__ __forceinline__ void consume_tile(Shared<C>& shared, const Params& pa
     TargetD d;
     if (!C::pingpong || threadIdx.x % 128 == 0) d.find(params.groups, tile.group);
     if (C::pingpong && threadIdx.x % 128 == 0) shared.target[consumer] = d;
-    SourceC& c = shared.source[consumer][C::pingpong ? 0 : n % 2];
     Fused& fused = shared.fused[consumer][C::pingpong ? 0 : n % 2];
-    if (threadIdx.x % 128 == 0 && !tile.plain) {
-        fused.find(params.groups, tile.group);
-        if (tile.beta != 0.0f) c.find(params.groups, tile.group);
-    }
+    if (threadIdx.x % 128 == 0 && tile.flags & TILE_FUSED) fused.find(params.groups, tile.group);
     const auto& target = C::pingpong ? shared.target[consumer] : d;
     const auto store = [&](auto& sums, uint32_t part) {
         store_tile<typename C::Output>(sums, tile, tile.n0 + part * 64, target,
                                        shared.staging[consumer], buffer, consumer);
     };
-    const auto store_general = [&](auto& sums, int first_block) {
-        // Registers for C on its way: what sums and 32 for all else leave. With more than 6, or 4 for a D
-        // of f32, beside sums of 192, the compiler spills; more than 24 are never used.
-        constexpr int all = C::consumer_registers ? C::consumer_registers : 128;
-        constexpr int crowded = C::Output::half ? 6 : 4;
-        constexpr int room = all - int(sizeof(sums) / 4) - 32 < 24 ? crowded : 24;
-        ptx::warpgroup_sync(consumer);  // one thread has put aside where C lies, and the like
-        const auto column = [&] { return tile.n0 + part_of<C>(consumer, first_block) * 64; };
-        store_rows<room, typename C::Output>(sums, tile, column, target, c, fused,
-                                             shared.staging[consumer], shared.lines[consumer],
-                                             buffer, consumer);
-    };
-    wait_turn<C>(shared, n, consumer);
-    if (tile.k_tiles == 0) {
-        pass_turn<C>(shared, consumer);
-#pragma unroll 1
-        for (int i = 0; i < C::blocks; ++i) {
-            float sums[1][REDUCED_ROWS / 2];
-            const uint32_t part = part_of<C>(consumer, i);
-            add_splits<C>(sums[0], params, tile, part, consumer);
-            if (tile.plain) {
-                scale(sums, tile.alpha);
-                store(sums[0], part);
-            } else {
-                store_general(sums, i);
+    // What sums become before they are rounded. `fuses`: whether there is code for more than alpha A B.
+    const auto finish = [&](auto& sums, int first_block, auto fuses) {
+        if constexpr (decltype(fuses)::value) {
+            if (tile.flags & TILE_FUSED) {
+                ptx::warpgroup_sync(consumer);  // one thread has put aside what there is
+                fuse(sums, shared, tile, target, fused, stage, buffer, first_block, consumer);
+                return;
             }
         }
-        return;
-    }
-    switch (tile.width) {
+        scale(sums, tile.alpha);
+    };
+    const auto store_unusual = [&](auto& sums, int first_block, auto fuses) {
+        const auto column_of = [&](uint32_t block) {
+            return tile.n0 + part_of<C>(consumer, first_block + block) * 64;
+        };
+        store_any<typename C::Output, decltype(fuses)::value>(
+            sums, tile, column_of, target, shared.staging[consumer], buffer, consumer);
+    };
+    wait_turn<C>(shared, n, consumer);
+    switch (tile.k_tiles == 0 ? 0 : tile.width) {
+        case 0:
+            pass_turn<C>(shared, consumer);
+#pragma unroll 1
+            for (int i = 0; i < C::blocks; ++i) {
+                float sums[1][REDUCED_ROWS / 2];
+                const uint32_t part = part_of<C>(consumer, i);
+                add_splits<C>(sums[0], params, tile, part, consumer);
+                finish(sums, i, std::true_type());
+                if (in_words(tile))
+                    store(sums[0], part);
+                else
+                    store_unusual(sums, i, std::true_type());
+            }
+            break;
 #define WIDTH(w)                                                                              \
     case w:                                                                                   \
         if constexpr (w <= C::max_width && w % C::width_step == 0) {                          \
             Sums<C, w> sums;                                                                  \
-            multiply_tile<C, w>(sums, shared, stage, tile.k_tiles, consumer);                 \
-            if (tile.splits == 0 && !tile.plain) {                                            \
-                store_general(sums, 0);                                                       \
-                /* Lanes meet, so that the compiler sees one path behind: without this the */ \
-                /* main loop loses its uniform registers (58 instructions instead of 52). */  \
-                __syncwarp();                                                                 \
-                break;                                                                        \
+            multiply_tile<C, w>(sums, shared, stage, tile, consumer);                         \
+            if (tile.splits == 0) {                                                           \
+                constexpr std::bool_constant<fusible(w)> fuses;                               \
+                finish(sums, 0, fuses);                                                       \
+                if (!in_words(tile)) {                                                        \
+                    store_unusual(sums, 0, fuses);                                            \
+                    /* Lanes meet, so that the compiler sees one path behind: without this */ \
+                    /* the main loop loses its uniform registers (58 instructions, not 52). */\
+                    __syncwarp();                                                             \
+                    break;                                                                    \
+                }                                                                             \
             }                                                                                 \
-            if (tile.splits == 0) scale(sums, tile.alpha);                                    \
             _Pragma("unroll") for (int i = 0; i < C::blocks; ++i) {                           \
                 const uint32_t part = part_of<C>(consumer, i);                                \
                 if (tile.splits > 0)                                                          \
@@ -118,7 +116,7 @@ __device__ __forceinline__ void consume_tiles(Shared<C>& shared, const Params& p
         if (!C::pingpong || n % 2 == consumer)
             consume_tile<C>(shared, params, tile, n, stage, buffer, consumer);
         else
-            stage.skip(tile.k_tiles, C::stages);
+            stage.skip(tile.k_tiles + tile.c_stages, C::stages);
         __syncwarp();
         if (threadIdx.x % 32 == 0) release_tile(shared, ptx::opaque(n));
     }

@@ -4,14 +4,12 @@
 // and up to `max_width` rows of A on its N, so that a group chooses its tile's width in steps of 16
 // without another kernel. docs/kernel.md explains the choices.
 //
-// Roles: warp 0 loads A and B, warp 1 hands out tiles, warp 2 prefetches C, the other warpgroups multiply
-// and store.
+// Roles: warp 0 loads A, B and C, warp 1 hands out tiles, the other warpgroups multiply and store.
 #include <cstddef>
 
 #include "config.cuh"
 #include "consume.cuh"
 #include "load.cuh"
-#include "prefetch.cuh"
 #include "ptx/barriers.cuh"
 #include "ptx/cluster.cuh"
 #include "ptx/memory.cuh"
@@ -20,10 +18,18 @@
 #include "schedule.cuh"
 #include "shared.cuh"
 
+// Two warps that have nothing else to do, in all CTAs together: bring the tables into the L2, as far as
+// one line for each thread goes. Otherwise every first use of a record, a map or a group would wait for
+// memory, one after the other.
+__device__ __forceinline__ void fetch_tables(const Params& params) {
+    const uint64_t at = (blockIdx.x * uint64_t{64} + threadIdx.x % 64) * 128;
+    if (at < params.tables_bytes) ptx::prefetch(params.tables + at);
+}
+
 // One thread readies all barriers, before anybody uses them. Who gives a tile back: the warps that multiply,
-// the loader and, where C is added, the warp that prefetches it.
+// and the loader.
 template <class C>
-__device__ __forceinline__ void ready_barriers(Shared<C>& shared, bool adds) {
+__device__ __forceinline__ void ready_barriers(Shared<C>& shared) {
     for (int i = 0; i < C::stages; ++i) {
         ptx::barrier_init(ptx::shared_address(&shared.full[i]), 1);
         ptx::barrier_init(ptx::shared_address(&shared.empty[i]), C::warps * C::cluster);
@@ -31,7 +37,7 @@ __device__ __forceinline__ void ready_barriers(Shared<C>& shared, bool adds) {
     for (int i = 0; i < 2; ++i) {
         ptx::barrier_init(ptx::shared_address(&shared.tile_full[i]), 1);
         ptx::barrier_init(ptx::shared_address(&shared.tile_empty[i]),
-                          (4 * C::consumers + 1 + adds) * C::cluster);
+                          (4 * C::consumers + 1) * C::cluster);
     }
     for (int i = 0; i < C::consumers; ++i)
         ptx::barrier_init(ptx::shared_address(&shared.turn[i]), 4);
@@ -49,7 +55,7 @@ extern "C" __global__ void __launch_bounds__(Config::threads, Config::ctas_per_s
 
     if (threadIdx.x == 0) {
         if (ptx::shared_address(memory) % 1024 != 0) __trap();  // the swizzle counts from there
-        ready_barriers(shared, params.adds);
+        ready_barriers(shared);
     } else if (threadIdx.x / 32 == 1) {
         copy_first_tile<C>(shared, params);
     } else if (threadIdx.x / 64 == 1) {
@@ -74,7 +80,6 @@ extern "C" __global__ void __launch_bounds__(Config::threads, Config::ctas_per_s
         if (warp == 0 && threadIdx.x == 0) load_operands<C>(shared, params);
         if (warp == 1 && threadIdx.x == 32 && (C::cluster == 1 || ptx::cluster_rank() == 0))
             hand_out_tiles<C>(shared, params);
-        if (warp == 2 && params.adds) fetch_sources<C>(shared, params);
     } else {
         if constexpr (uneven) ptx::registers_claim<C::consumer_registers>();
         consume_tiles<C>(shared, params, warpgroup - 1);

@@ -1,10 +1,11 @@
-// The loader: A and B from global memory into the ring.
+// The loader: A, B and C from global memory into the ring.
 #pragma once
 
 #include "ptx/barriers.cuh"
 #include "ptx/bulk.cuh"
 #include "ptx/cluster.cuh"
 #include "ptx/memory.cuh"
+#include "ptx/proxies.cuh"
 #include "ptx/tensor_map.cuh"
 #include "records.cuh"
 #include "ring.cuh"
@@ -43,22 +44,40 @@ __device__ __forceinline__ void load_shared_a(uint32_t to, const TensorMap& map,
     }
 }
 
-// The rows of B of one stage from row `row` on; or where a gate multiplies halves of x, so that every
-// warpgroup finds both factors in its 64 rows: half of them, and those `half` further on, in turn. Where the
-// first half's last box reaches into the second, the epilogue passes over what comes of it.
+// The rows of B of one stage, from row `row` on; or with a gate, which multiplies columns of x, pairs of
+// them that meet in one thread (staging.cuh): eight first ones and then their eight others, and so on. One
+// box brings them all where there are whole eights; else each brings eight of both. Where K lies across B
+// there are no gates.
 template <class C>
 __device__ __forceinline__ void load_b(uint32_t to, const Maps& maps, uint32_t full, int column,
-                                       int row, uint32_t half) {
-    if (C::b_across || half == 0) {
+                                       int row, uint32_t flags) {
+    if (C::b_across || !(flags & TILE_GATED)) {
         load_rows<C, C::b_across>(to, maps.b, full, column, row, C::rows);
         return;
     }
+    if (flags & TILE_EIGHTS) {
+        ptx::tensor_load(to, &maps.b, full, column, 0, 0, row / 16);
+        return;
+    }
 #pragma unroll 1
-    for (int part = 0; part < C::rows / 64; ++part) {
-        ptx::tensor_load(to, &maps.b, full, column, row);
-        ptx::tensor_load(to + HALF_ROWS * C::row_bytes, &maps.b, full, column, row + half);
-        to += 64 * C::row_bytes;
-        row += HALF_ROWS;
+    for (int i = 0; i < C::rows / 16; ++i)
+        ptx::tensor_load(to + i * 16 * C::row_bytes, &maps.b, full, column, row / 2 + i * 8, 0);
+}
+
+// C of a tile, in stages of their own: 128 bytes of its rows in each.
+template <class C>
+__device__ __forceinline__ void load_c(Shared<C>& shared, const Maps& maps, const Tile& tile,
+                                       int column, Cursor& stage) {
+    const int step = C::rows / tile.c_stages;  // columns: 64, or 32 of a C of 32 bits
+    for (uint32_t i = 0; i < tile.c_stages; ++i) {
+        const uint32_t full = ptx::shared_address(&shared.full[stage.index]);
+        ptx::barrier_wait(ptx::shared_address(&shared.empty[stage.index]), stage.round ^ 1);
+        ptx::acquire_for_copies();
+        ptx::barrier_expect(full, tile.box * C::row_bytes);
+        ptx::tensor_load(ptx::shared_address(shared.ring[stage.index]), &maps.c, full, column,
+                         tile.m0);
+        column += step;
+        stage.advance(C::stages);
     }
 }
 
@@ -75,26 +94,29 @@ __device__ __forceinline__ void load_operands(Shared<C>& shared, const Params& p
         if (tile.group != last_group) {
             ptx::tensor_map_acquire(&maps.a);
             ptx::tensor_map_acquire(&maps.b);
+            if (tile.c_stages > 0) ptx::tensor_map_acquire(&maps.c);
             last_group = tile.group;
         }
-        const uint32_t bytes = C::b_bytes + tile.width * C::row_bytes;
-        const int b_row = (tile.n0 + rank * C::rows) / (tile.half ? 2 : 1);
-        const int step = tile.backward ? -K_TILE : K_TILE;
-        int column = (tile.backward ? tile.k0 + tile.k_tiles - 1 : tile.k0) * K_TILE;
+        const uint32_t bytes = C::b_bytes + tile.box * C::row_bytes;
+        const int b_row = tile.n0 + rank * C::rows;
+        const bool backward = tile.flags & TILE_BACKWARD;
+        const int step = backward ? -K_TILE : K_TILE;
+        int column = (backward ? tile.k0 + tile.k_tiles - 1 : tile.k0) * K_TILE;
         for (uint32_t k = 0; k < tile.k_tiles; ++k) {
             const uint32_t full = ptx::shared_address(&shared.full[stage.index]);
             const uint32_t b = ptx::shared_address(shared.ring[stage.index]);
             const uint32_t a = b + C::b_bytes;
             ptx::barrier_wait(ptx::shared_address(&shared.empty[stage.index]), stage.round ^ 1);
             ptx::barrier_expect(full, bytes);
-            load_b<C>(b, maps, full, column, b_row, tile.half);
+            load_b<C>(b, maps, full, column, b_row, tile.flags);
             if constexpr (C::cluster == 1)
-                load_rows<C, C::a_across>(a, maps.a, full, column, tile.m0, tile.width);
+                load_rows<C, C::a_across>(a, maps.a, full, column, tile.m0, tile.box);
             else
-                load_shared_a<C>(a, maps.a, full, column, tile.m0, tile.width, rank);
+                load_shared_a<C>(a, maps.a, full, column, tile.m0, tile.box, rank);
             column += step;
             stage.advance(C::stages);
         }
+        if (tile.c_stages > 0) load_c(shared, maps, tile, b_row, stage);
         release_tile(shared, n);  // behind the loads: its fence takes time, and the others need longer
     }
     // Leave when nobody will signal this CTA any more: all stages have been given back.

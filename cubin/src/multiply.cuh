@@ -48,7 +48,8 @@ __device__ __forceinline__ void multiply_stage(Sums<C, width>& sums, Shared<C>& 
 // K tile stands before the loop: ptxas serialises wgmma if zeroed registers enter it.
 template <class C, int width>
 __device__ __forceinline__ void multiply_tile(Sums<C, width>& sums, Shared<C>& shared,
-                                              Cursor& stage, uint32_t k_tiles, uint32_t consumer) {
+                                              Cursor& stage, const Tile& tile, uint32_t consumer) {
+    const uint32_t k_tiles = tile.k_tiles;
     multiply_stage<C, width, true>(sums, shared, stage, consumer);
     uint32_t previous = stage.index;
     stage.advance(C::stages);
@@ -60,6 +61,7 @@ __device__ __forceinline__ void multiply_tile(Sums<C, width>& sums, Shared<C>& s
         previous = stage.index;
         stage.advance(C::stages);
     }
+    await_c<C>(shared, stage, tile.c_stages);
     pass_turn<C>(shared, consumer);
     wgmma::wait<0>();
     release_stage<C>(shared, previous);

@@ -6,8 +6,7 @@
 
 // One entry of the tile list (TILE in gemmctl): a piece of work for one CTA or cluster. It covers
 // rows [m0, m0 + width) of x, which bias, activation and gate make D of, and as many columns as the
-// kernel's tile has: from n0 on, or where a gate multiplies halves, half as many from n0 / 2 on, and
-// those that they are multiplied with.
+// kernel's tile has: from n0 on, or with a gate, half as many of D from n0 / 2 on, each of which takes two.
 //
 // splits = 0: the whole sum over K, and D. An entry of width 0 ends the list.
 // splits > 0, k_tiles > 0: part of the sum, from K tile k0 on; it goes to slot `slot` of the workspace,
@@ -21,18 +20,23 @@ struct alignas(16) Tile {
     uint32_t width;
     uint32_t k0;
     uint32_t k_tiles;
-    uint32_t backward;  // K tiles are taken from the last to the first
+    uint32_t box;     // rows of A, and of C, that are loaded: more than its width where they end early
     uint32_t slot;
     uint32_t flag;
     uint32_t readers;  // entries that sum up the parts
     uint32_t row;
-    uint32_t half;  // columns of D where a gate multiplies halves of x, else 0: B then has two parts
+    uint32_t c_stages;  // that C takes in the ring, behind A and B; 0: it comes otherwise, or not
     uint32_t splits;
-    uint32_t plain;  // D is alpha A B, and its rows consist of whole 16-byte words
+    uint32_t flags;  // TILE_WORDS and so on
     float alpha;
     float beta;
 };
 static_assert(sizeof(Tile) == 64, "two 32-byte sectors, and what a bulk copy can move");
+
+// Whether the tile's rows of D are whole 16-byte words, of 64 columns for a warpgroup.
+__device__ __forceinline__ bool in_words(const Tile& tile) {
+    return (tile.flags & (TILE_WORDS | TILE_GATED)) == TILE_WORDS;
+}
 
 struct alignas(MAP_BYTES) TensorMap {
     uint4 words[8];
@@ -41,7 +45,7 @@ static_assert(sizeof(TensorMap) == MAP_BYTES, "the hardware's tensor map has 128
 
 // The tensor maps of one group.
 struct Maps {
-    TensorMap a, b;
+    TensorMap a, b, c;
 };
 static_assert(sizeof(Maps) == MAPS * MAP_BYTES, "the host leaves that much room for them");
 
@@ -71,7 +75,6 @@ struct Groups {
 struct Params {
     const Tile* tiles;      // tile_count records and one of width 0
     uint32_t tile_count;
-    uint32_t adds;          // whether any tile adds C
     uint32_t* counter;      // 0 before and after every launch
     uint32_t* flags;        // of split tiles; 0 before and after every launch
     const uint8_t* tables;  // where all that the host and build_maps prepared begins

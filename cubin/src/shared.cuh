@@ -3,9 +3,7 @@
 
 #include <cstdint>
 
-#include "epilogue/bias.cuh"
-#include "epilogue/fused.cuh"
-#include "epilogue/source.cuh"
+#include "epilogue/following.cuh"
 #include "epilogue/staging.cuh"
 #include "epilogue/target.cuh"
 #include "records.cuh"
@@ -20,8 +18,6 @@ struct Shared {
     uint64_t tile_full[2];
     uint64_t tile_empty[2];        // of the cluster's first CTA: it hands out for all
     TargetD target[C::consumers];  // of the tile at work; only where warpgroups take turns
-    SourceC source[C::consumers][C::pingpong ? 1 : 2];
     Fused fused[C::consumers][C::pingpong ? 1 : 2];
-    alignas(16) BiasLines<C::buffers> lines[C::consumers];
     uint64_t turn[C::consumers];   // to multiply; likewise
 };

@@ -61,6 +61,7 @@ __device__ __forceinline__ void add_splits(float (&sums)[count], const Params& p
             ptx::acquire_gpu();  // once: it empties the L1
             atomicInc(flag, tile.splits + tile.readers - 1);
         }
+        __syncwarp();  // for the compiler: without it the main loop loses its uniform registers
         ptx::warpgroup_sync(consumer);
     }
     const float4* from = slot_of<C>(params, tile.slot, part) + tile.row / 8 * 128;

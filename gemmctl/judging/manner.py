@@ -9,7 +9,7 @@ import numpy as np
 
 from gemmctl.judging.expected import Expected, activated, gated, stored
 from gemmctl.judging.product import Indices, Product
-from gemmctl.judging.rounding import UNIT
+from gemmctl.judging.rounding import UNIT, half_ulps
 
 # How a library does more than alpha A B. copied: C is copied to D, where it adds to it; fused: bias
 # and activation are part of the product's kernel; unfused: activation, gate and what of bias and C
@@ -51,9 +51,19 @@ def _biased(product: Product, rows: Indices, cols: range) -> Expected:
     """What is right for x where the bias is added to an x that is in D's type already."""
     group = product.group
     if group.bias == "none":
-        return product.linear(rows, cols)
+        return _summed(product, rows, cols)
     unbiased = replace(product, group=replace(group, bias="none"))
-    x = stored(unbiased.linear(rows, cols), product.d)
+    x = stored(_summed(unbiased, rows, cols), product.d)
     _, bias = product.addends(rows, cols)
     right = x.right + bias
     return replace(x, right=right, allowed=x.allowed + UNIT * (np.abs(right) + x.allowed))
+
+
+def _summed(product: Product, rows: Indices, cols: range) -> Expected:
+    """What is right for alpha A B + beta C, of which A B may be in D's type (agreement.py)."""
+    x = product.linear(rows, cols)
+    if product.group.beta == 0 or product.d.size > 2:
+        return x
+    c, _ = product.addends(rows, cols)
+    half = half_ulps((np.abs(x.right) + np.abs(c)).astype(np.float32), product.d)
+    return replace(x, allowed=x.allowed + np.where(np.isfinite(half), half, 0))

@@ -19,15 +19,15 @@ def listed(
     and of D as in ``bf16:f32`` or ``bf16->f32``. Raises UsageError for what is not written so;
     whether the numbers and types are legal is for who reads the list.
     """
-    groups = [_group(shape, count) for shape in shapes]
-    operand, output = _types(dtype)
+    groups = [group(shape, count) for shape in shapes]
+    operand, output = types(dtype)
     defaults = {"a": operand, "d": output, "alpha": alpha, "beta": beta}
     given = ", ".join(f"{key}: {value}" for key, value in defaults.items() if value is not None)
     return "\n".join(
         [
             "gemmctl: 1",
             "problems:",
-            f"- name: '{_name(groups)}'",
+            f"- name: '{name(groups)}'",
             f"  defaults: {{{given}}}",
             "  groups:",
             *(f"  - {{m: {m}, n: {n}, k: {k}, count: {c}}}" for m, n, k, c in groups),
@@ -35,7 +35,8 @@ def listed(
     )
 
 
-def _group(shape: str, count: int) -> tuple[str, str, str, str]:
+def group(shape: str, count: int) -> tuple[str, str, str, str]:
+    """M, N, K and count of ``MxNxK`` or ``MxNxK:COUNT``; raises UsageError for anything else."""
     found = re.fullmatch(r"([0-9]+)[xX]([0-9]+)[xX]([0-9]+)(?::([0-9]+))?", shape)
     if not found:
         raise UsageError(
@@ -45,8 +46,11 @@ def _group(shape: str, count: int) -> tuple[str, str, str, str]:
     return m, n, k, own or str(count)
 
 
-def _types(dtype: str) -> tuple[str, str]:
-    """The types of A and B, and of D."""
+def types(dtype: str) -> tuple[str, str]:
+    """The types of A and B, and of D, from ``bf16`` or ``bf16:f32``.
+
+    Raises UsageError for what is not written so.
+    """
     found = re.fullmatch(r"(\w+)(?:(?:->|:)(\w+))?", dtype)
     if not found:
         hint = "; put it in quotes, for > means something to the shell" * dtype.endswith("-")
@@ -54,8 +58,8 @@ def _types(dtype: str) -> tuple[str, str]:
     return found[1], found[2] or found[1]
 
 
-def _name(groups: Sequence[tuple[str, str, str, str]]) -> str:
-    """The shapes, or the first of them and how many more there are."""
-    shapes = ["x".join(group[:3]) + f":{group[3]}" * (group[3] != "1") for group in groups]
-    name = "+".join(shapes)
-    return name if len(name) <= MAX_NAME else f"{shapes[0]}+{len(shapes) - 1}-more"
+def name(groups: Sequence[tuple[str, str, str, str]]) -> str:
+    """The shapes of groups, or the first of them and how many more there are."""
+    shapes = ["x".join(sizes) + f":{count}" * (count != "1") for *sizes, count in groups]
+    whole = "+".join(shapes)
+    return whole if len(whole) <= MAX_NAME else f"{shapes[0]}+{len(shapes) - 1}-more"

@@ -14,7 +14,6 @@ from gemmctl.planning.tiling import PANEL_ROWS, Floats, Grid, Ints, handed_out
 
 CLOCK_HZ = 1.75e9  # of a cycle below; an H200 at work runs at 1.4 to 1.9 GHz
 WGMMA_FLOP = 4096  # dense 16-bit floating-point operations per cycle and SM
-CROWDED_WIDTH = 176  # of a pingpong tile: beyond, sums leave 6 registers to C instead of 24
 PLAYED = 8  # tiles for each cluster, up to which a list is played through
 L2_BYTES = 50e6  # what is larger comes from memory again each time it is needed again
 
@@ -32,10 +31,8 @@ class Constants:
     epilogue_per_value: float = 0.0839  # of D
     pingpong_epilogue: float = 0.517  # share of it that shows where warpgroups take turns
     part_per_value: float = 1.53  # of a part of a split sum, added up
-    c2_per_value: float = 0.30  # of a C of two bytes, until it has come and is added
-    c4_per_value: float = 0.52  # of a C of four bytes
-    crowded_c2: float = 0.06  # more, where sums leave few registers to a C of two bytes
-    crowded_c4: float = 0.24  # to a C of four bytes
+    c2_per_value: float = 0.06  # of a C of two bytes, added from the ring
+    c4_per_value: float = 0.12  # of a C of four bytes
     exposed_feed: float = 0.0468  # share of the shorter of feeding and multiplying that shows
     exposed_memory: float = 0.0854  # the same of the SMs' work and the bytes from memory
 
@@ -68,7 +65,7 @@ def at_least(
     of = clusters  # of each group's launch
     if len(starts) > 1:
         of = np.repeat(clusters, np.diff(starts, append=len(launches.groups)))
-    parts, k_tiles, widths = launches.parts, launches.k_tiles, launches.widths
+    parts, k_tiles, widths = launches.parts, launches.k_tiles, launches.rows / launches.high
     waits: Floats = np.where(parts > 1, 0.0, _waits(launches, problem, constants))
     multiply = _cycles(launches, of, widths, k_tiles / parts, waits, constants)
     total, longest, shortest = launches.whole * parts * multiply, multiply, multiply
@@ -116,14 +113,15 @@ def _in_order(launch: Grid, problem: Problem, clusters: int, constants: Constant
     """Cycles of every entry of the tile list: parts, whole tiles, what adds up parts."""
     of = handed_out(launch, problem)
     waits = _waits(launch, problem, constants)
-    whole = _cycles(launch, clusters, launch.widths, launch.k_tiles, waits, constants)
+    widths = launch.rows / launch.high
+    whole = _cycles(launch, clusters, widths, launch.k_tiles, waits, constants)
     if not launch.slots:
         return np.take(whole, of)
     split = launch.parts > 1
     splits = int(launch.parts.max())
     k_tiles, part = launch.k_tiles[:, None], np.arange(splits)
     k_tiles = k_tiles * (part + 1) // splits - k_tiles * part // splits
-    parts = _cycles(launch, clusters, launch.widths[:, None], k_tiles, 0, constants)
+    parts = _cycles(launch, clusters, widths[:, None], k_tiles, 0, constants)
     adding = constants.part_per_value * splits
     add_up = _cycles(launch, clusters, REDUCED_ROWS, 0, adding, constants)
     chosen = split[of]
@@ -135,7 +133,7 @@ def _in_order(launch: Grid, problem: Problem, clusters: int, constants: Constant
 def _cycles(
     launch: Grid,
     clusters: Ints | int,
-    width: Ints | int,
+    width: Floats | int,
     k_tiles: Ints | Floats | int,
     more_per_value: Floats | float,
     constants: Constants,
@@ -160,17 +158,11 @@ def _cycles(
 
 
 def _waits(launch: Grid, problem: Problem, constants: Constants) -> Floats:
-    """Cycles that each value of D waits for C, of each group; 0 where beta is.
-
-    Longer where C comes in few words at a time, for want of registers beside the sums.
-    """
+    """Cycles that each value of D takes longer for C, of each group; 0 where beta is."""
     columns, groups, kernel = problem.columns, launch.groups, launch.kernel
     short = columns.size("c")[groups] == 2
     shown = constants.pingpong_epilogue if kernel.pingpong else 1.0
     waits = shown * np.where(short, constants.c2_per_value, constants.c4_per_value)
-    if kernel.pingpong:
-        more = np.where(short, constants.crowded_c2, constants.crowded_c4)
-        waits = waits + np.where(launch.widths > CROWDED_WIDTH, more, 0.0)
     found: Floats = np.where(columns.beta[groups] != 0, waits, 0.0)
     return found
 

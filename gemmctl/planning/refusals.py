@@ -10,7 +10,7 @@ import numpy.typing as npt
 from gemmctl.errors import Mark
 from gemmctl.kernels.constants import REDUCED_ROWS
 from gemmctl.kernels.cubins import Kernel
-from gemmctl.lists.problem import GATES, LAYOUTS, Columns, Group, Problem
+from gemmctl.lists.problem import LAYOUTS, Columns, Group, Problem
 from gemmctl.operands import dtypes
 from gemmctl.planning.exchange import exchanged
 
@@ -134,17 +134,16 @@ def _gates(columns: Columns) -> Iterator[Rule]:
             "exchanged; store it as d_layout: row",
         )
 
-    def apart(group: Group) -> Iterator[Refusal]:
+    def in_lines(group: Group) -> Iterator[Refusal]:
         yield (
             group.where("b_layout", "gate"),
-            "gate halves takes columns of B from two places, which has no kernel for b_layout row; "
-            "store B as b_layout: col, or its columns in pairs (gate: pairs)",
+            "a gate takes columns of B in an order of its own, which no kernel can do of a B in "
+            "layout row; store it as b_layout: col",
         )
 
-    by_rows = ~columns.across("d")
-    yield ~by_rows & (columns.gate != 0), by_columns
-    halves = columns.gate == GATES.index("halves")
-    yield by_rows & halves & columns.across("b"), apart
+    gated, by_rows = columns.gate != 0, ~columns.across("d")
+    yield gated & ~by_rows, by_columns
+    yield gated & by_rows & columns.across("b"), in_lines
 
 
 def _strides(columns: Columns) -> Rule:

@@ -7,13 +7,25 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from gemmctl.kernels.constants import K_TILE, REDUCED_ROWS
+from gemmctl.kernels.constants import (
+    ELEMENTS_WIDTH,
+    FUSED_NARROW,
+    FUSED_STEP,
+    K_TILE,
+    REDUCED_ROWS,
+    TILE_BACKWARD,
+    TILE_EIGHTS,
+    TILE_FUSED,
+    TILE_GATED,
+    TILE_WORDS,
+)
 from gemmctl.kernels.cubins import Kernel
-from gemmctl.lists.problem import GATES, Problem
+from gemmctl.lists.problem import Problem
 from gemmctl.operands import dtypes
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
 
 # One entry of the tile list, as the kernel reads it. There are three kinds of entries; Tile in
 # cubin/src/records.cuh explains them.
@@ -22,17 +34,17 @@ TILE = np.dtype(
         ("group", np.uint32),  # index into the launch's group arrays
         ("m0", np.uint32),  # first row of D
         ("n0", np.uint32),  # first column of x
-        ("width", np.uint32),  # rows of D, a multiple of 16
+        ("width", np.uint32),  # rows of D that are multiplied for, a multiple of 16
         ("k0", np.uint32),  # first slice of 64 along K
         ("k_tiles", np.uint32),  # slices along K; 0: nothing to multiply
-        ("backward", np.uint32),  # slices along K are taken from the last to the first
+        ("box", np.uint32),  # rows of A, and of C, that are loaded: its group's width
         ("slot", np.uint32),  # of this part, or of the first part to add up
         ("flag", np.uint32),  # which counts the parts of the same tile
         ("readers", np.uint32),  # entries that add up these parts
         ("row", np.uint32),  # of the parts, where the rows to add up begin
-        ("half", np.uint32),  # columns of D where a gate multiplies halves of x, else 0
+        ("c_stages", np.uint32),  # that C takes in the ring; 0: it comes otherwise, or not
         ("splits", np.uint32),  # parts that the sum over K is split into; 0: it is not
-        ("plain", np.uint32),  # D is alpha A B, and its rows are whole 16-byte words
+        ("flags", np.uint32),  # TILE_WORDS and so on
         ("alpha", np.float32),
         ("beta", np.float32),
     ]
@@ -82,6 +94,7 @@ class Grid:
     machine: Machine
     groups: Ints  # indices into problem.groups, in the order of the launch's arrays
     widths: Ints  # rows of A per tile
+    last: Ints  # the same of the last tile of each column of tiles, which may be narrower
     high: Ints  # tiles on top of each other
     wide: Ints  # tiles side by side
     k_tiles: Ints  # slices along K of a whole tile
@@ -92,6 +105,11 @@ class Grid:
     def room(self) -> int:
         """Clusters (or single CTAs) that the GPU runs at one time: a wave of tiles."""
         return self.machine.sm_count * self.kernel.ctas_per_sm // self.kernel.cluster
+
+    @property
+    def rows(self) -> Ints:
+        """Rows of A that tiles on top of each other multiply, padding included."""
+        return (self.high - 1) * self.widths + self.last
 
     @property
     def whole(self) -> Ints:
@@ -139,7 +157,7 @@ class Launch(Grid):
     @property
     def padded_macs(self) -> int:
         """Multiply-adds the tensor cores do, padding included."""
-        per_k = self.whole * self.widths * self.k_tiles
+        per_k = self.rows * self.wide * self.k_tiles
         return int(per_k.sum()) * self.kernel.columns_per_tile * K_TILE
 
 
@@ -153,13 +171,24 @@ def grid(
 ) -> Grid:
     """Cut groups into as few rows of tiles as ``widest`` allows, each as narrow as fits.
 
+    Where more than alpha A B makes D there are fewer widths, and only narrow ones where C comes
+    element by element; there only the last row of tiles is narrower.
+
     Sums over K are split into ``splits`` parts (of all groups, or of each) where they are long
     enough for that.
     """
     columns = problem.columns
     m, n, k = columns.m[groups], columns.n[groups], columns.depth[groups]
     widths = _ceil(_ceil(m, _ceil(m, widest)), kernel.width_step) * kernel.width_step
+    fused, narrow = _fused(problem, groups), max(FUSED_NARROW, kernel.width_step)
+    if fused.any():
+        most = max(narrow, widest // FUSED_STEP * FUSED_STEP)
+        of_elements = min(most, ELEMENTS_WIDTH)
+        limit = np.where(_c_by_elements(problem, groups), of_elements, most)
+        widths = np.where(fused, np.minimum(limit, _fusible(m, narrow)), widths)
     widths[k == 0] = REDUCED_ROWS  # what the kernel does where it only adds up, here nothing
+    high = _ceil(m, widths)
+    last = np.where(fused, np.minimum(widths, _fusible(m - (high - 1) * widths, narrow)), widths)
     wide, k_tiles = _ceil(n, kernel.columns_per_tile), _ceil(k, K_TILE)
     parts = np.where(k_tiles >= splits * MIN_SPLIT_K_TILES, splits, 1)
     return Grid(
@@ -167,12 +196,39 @@ def grid(
         machine=machine,
         groups=groups,
         widths=widths,
-        high=_ceil(m, widths),
+        last=last,
+        high=high,
         wide=wide,
         k_tiles=k_tiles,
         parts=parts,
         sums=np.where(parts > 1, wide * _ceil(m, REDUCED_ROWS), 0),
     )
+
+
+def _fused(problem: Problem, groups: Ints) -> Flags:
+    """Groups whose D is more than alpha A B."""
+    columns = problem.columns
+    behind = columns.bias[groups] | columns.activation[groups] | columns.gate[groups]
+    fused: Flags = (columns.beta[groups] != 0) | (behind != 0)
+    return fused
+
+
+def _fusible(rows: Ints, narrow: int) -> Ints:
+    """The narrowest width for so many rows with code for more than alpha A B, of those that are.
+
+    ``narrow`` is the least of them; the others are the multiples of FUSED_STEP.
+    """
+    wide = _ceil(rows, FUSED_STEP) * FUSED_STEP
+    return np.where(rows <= narrow, narrow, wide)
+
+
+def _c_by_elements(problem: Problem, groups: Ints) -> Flags:
+    """Groups whose C TMA cannot bring: rows off 16 bytes, or in the order that a gate needs."""
+    columns = problem.columns
+    row_bytes = columns.ldc[groups] * columns.size("c")[groups]
+    off = (row_bytes % 16 != 0) | (columns.gate[groups] != 0)
+    found: Flags = (columns.beta[groups] != 0) & off
+    return found
 
 
 def widths(kernel: Kernel) -> range:
@@ -218,23 +274,32 @@ def cut(problem: Problem, groups: Ints, kernel: Kernel, choice: Choice, machine:
     columns = problem.columns
     alpha, beta = columns.alpha[groups], columns.beta[groups]
     word = 16 // dtypes.BY_NAME[kernel.output].size
-    words = (columns.n[groups] % word == 0) & (columns.ldd[groups] % word == 0)
+    words = (columns.d_columns[groups] % word == 0) & (columns.ldd[groups] % word == 0)
     of_group = np.zeros(len(groups), TILE)
     of_group["group"] = np.arange(len(groups))
-    of_group["width"], of_group["k_tiles"] = planned.widths, planned.k_tiles
+    of_group["box"], of_group["k_tiles"] = planned.widths, planned.k_tiles
     of_group["alpha"], of_group["beta"] = alpha, beta
-    halves = columns.gate[groups] == GATES.index("halves")
-    of_group["half"] = np.where(halves, columns.d_columns[groups], 0)
-    fused = (columns.bias[groups] | columns.activation[groups] | columns.gate[groups]) != 0
-    of_group["plain"] = (beta == 0) & ~fused & words
+    gated = columns.gate[groups] != 0
+    of_group["flags"] = (
+        words * TILE_WORDS
+        + _fused(problem, groups) * TILE_FUSED
+        + gated * TILE_GATED
+        + (gated & (columns.n[groups] % 16 == 0)) * TILE_EIGHTS
+    )
+    in_ring = (beta != 0) & ~_c_by_elements(problem, groups) & (planned.k_tiles > 0)
+    of_group["c_stages"] = np.where(in_ring, kernel.rows // 64 * columns.size("c")[groups] // 2, 0)
     runs = _runs(planned)
     tiles = np.repeat(np.take(of_group, runs), planned.whole[runs])
     tiles["m0"], tiles["n0"] = _places(planned, runs)
+    last = tiles["m0"] + tiles["box"] >= columns.m[groups][tiles["group"]]
+    tiles["width"] = np.where(last, planned.last[tiles["group"]], tiles["box"])
     if (spread := _spread(planned, problem)) is not None:
         tiles = np.take(tiles, spread)
     depth = columns.depth[groups]
     if depth.min() == depth.max() >= TURNING_K:
-        tiles["backward"] = np.arange(len(tiles)) // planned.room % 2
+        tiles["flags"] |= (np.arange(len(tiles)) // planned.room % 2 * TILE_BACKWARD).astype(
+            np.uint32
+        )
     if choice.splits > 1:
         tiles = _split(tiles, choice.splits, columns.m[groups][tiles["group"]])
     return Launch(**vars(planned), choice=choice, tiles=tiles)
@@ -254,6 +319,7 @@ def _split(tiles: npt.NDArray[np.void], splits: int, m: Ints) -> npt.NDArray[np.
     for name, values in (("splits", splits), ("flag", flags), ("readers", readers)):
         chosen[name] = values
     chosen["slot"] = flags * splits
+    chosen["c_stages"] = 0  # what adds up the parts reads C itself
 
     part = np.arange(splits)
     parts = np.repeat(chosen, splits)

@@ -22,7 +22,7 @@ from support import PROBLEMS, ROOT, Command, environment, on_terminal
 
 QUICK = ("--max-time", "0.05")
 ESCAPE = "\x1b["
-COMMANDS = ("run", "verify", "plan", "tune", "compare", "info", "schema")
+COMMANDS = ("run", "verify", "plan", "tune", "compare", "gen", "info", "schema")
 
 
 def names(plain: str) -> list[str]:

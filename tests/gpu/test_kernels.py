@@ -19,7 +19,7 @@ from gemmctl.device.cuda.tensormaps import MAP_BYTES, encode_map
 from gemmctl.judging import verify
 from gemmctl.judging.product import products_of
 from gemmctl.kernels import constants, cubins
-from gemmctl.kernels.constants import BOX_ROWS, HALF_ROWS, K_TILE, MAPS
+from gemmctl.kernels.constants import BOX_ROWS, K_TILE, MAPS
 from gemmctl.kernels.cubins import Kernel
 from gemmctl.lists import reading
 from gemmctl.lists.problem import ACTIVATIONS, BIASES, GATES, Problem
@@ -198,8 +198,8 @@ def fused(kernel: Kernel, activation: str, gate: str, spread: int) -> str:
     )
 
 
-# Halves of x are multiplied where columns of B lie one behind the other.
-GATED = [(of, gate) for of in KERNELS for gate in GATES if gate != "halves" or not of.b_across]
+# Gates take columns of B that lie one behind the other.
+GATED = [(of, gate) for of in KERNELS for gate in GATES if gate == "none" or not of.b_across]
 every_gate = pytest.mark.parametrize(
     ("kernel", "gate"), GATED, ids=[f"{named(of)}-{gate}" for of, gate in GATED]
 )
@@ -239,7 +239,7 @@ def test_what_is_fused_behind_split_sums_is_right(
 def test_what_is_fused_gives_the_same_bits_a_hundred_times(
     device: CudaDevice, kernel: Kernel
 ) -> None:
-    gate = "pairs" if kernel.b_across else "halves"
+    gate = "none" if kernel.b_across else "halves"
     made, spec = planned(fused(kernel, "silu", gate, 0), kernel), DataSpec("normal", 31)
     with device.open(made, spec) as session:
         session.run()
@@ -309,14 +309,18 @@ def test_split_sums_are_right_and_the_same_every_time(
 
 
 def test_tensor_maps_are_those_of_the_driver(device: CudaDevice, kernel: Kernel) -> None:
-    halves = "pairs" if kernel.b_across else "halves"
-    gated = (
-        f"      - {{m: 40, n: 136, k: 72, gate: {halves}}}\n"
-        "      - {m: 16, n: 8, k: 8, gate: pairs}\n"
-    )
+    gated = [
+        f"      - {{m: {m}, n: {n}, k: {k}, {padded(kernel, m, n, k)}, gate: {gate}}}\n"
+        for m, n, k, gate in (
+            (40, 130, 72, "halves"), (9, 8, 8, "pairs"),
+            (20, 64, 40, "halves"), (20, 48, 16, "pairs"),
+        )
+    ]  # fmt: skip
     layouts = (kernel.a_layout, kernel.b_layout, "row")
-    made = planned(awkward(kernel.operand, kernel.output, layouts) + gated + "\n", kernel)
+    text = awkward(kernel.operand, kernel.output, layouts)
+    made = planned(text + "".join([] if kernel.b_across else gated) + "\n", kernel)
     (launch,), columns, layout = made.launches, made.problem.columns, made.layout
+    size = dtypes.BY_NAME[kernel.operand].size
     with device.open(made, DataSpec("int", 0)) as session:
         (ready,) = session.ready
         count = len(launch.groups)
@@ -325,24 +329,30 @@ def test_tensor_maps_are_those_of_the_driver(device: CudaDevice, kernel: Kernel)
             m, n, k = (int(v[group]) for v in (columns.m, columns.n, columns.k))
             if k == 0:  # nothing is loaded, and the maps of nothing stay unused
                 continue
-            share = int(launch.widths[i]) // kernel.cluster
-            share_b = HALF_ROWS if columns.gate[group] == GATES.index("halves") else kernel.rows
-            of_a, of_b = ((k, m), (K_TILE, share)), ((k, n), (K_TILE, share_b))
+            width, n_of_c = int(launch.widths[i]), 128 // int(columns.size("c")[group])
+            ld_a, ld_b = (int(ld[group]) * size for ld in (columns.lda, columns.ldb))
+            halves = columns.gate[group] == GATES.index("halves")
+            a: tuple[tuple[int, ...], ...] = (k, m), (ld_a,), (K_TILE, width // kernel.cluster)
+            b: tuple[tuple[int, ...], ...] = (k, n), (ld_b,), (K_TILE, kernel.rows)
+            if columns.gate[group]:  # two halves of B's rows, or every other row, eight at a time
+                strides = (ld_b, n // 2 * ld_b) if halves else (2 * ld_b, ld_b)
+                b = (k, n // 2, 2), strides, (K_TILE, 8, 2)
+                if n % 16 == 0:  # all of a tile's at once
+                    eights = (*strides, 8 * strides[0])
+                    b = (k, 8, 2, n // 16), eights, (K_TILE, 8, 2, kernel.rows // 16)
             if kernel.a_across:
-                of_a = (m, k), (BOX_ROWS, K_TILE // kernel.cluster)
+                a = (m, k), (ld_a,), (BOX_ROWS, K_TILE // kernel.cluster)
             if kernel.b_across:
-                of_b = (n, k), (BOX_ROWS, K_TILE)
-            for which, (offsets, ld, (extents, box)) in enumerate(
-                [(layout.a, columns.lda, of_a), (layout.b, columns.ldb, of_b)]
-            ):
-                expected = encode_map(
-                    kernel.operand,
-                    session.base + int(offsets[group]),
-                    extents,
-                    int(ld[group]) * dtypes.BY_NAME[kernel.operand].size,
-                    box,
-                )
-                assert np.array_equal(got[i, which], expected), (group, "AB"[which])
+                b = (n, k), (ld_b,), (BOX_ROWS, K_TILE)
+            matrices = [(kernel.operand, layout.a, *a), (kernel.operand, layout.b, *b)]
+            if launch.tiles["c_stages"][launch.tiles["group"] == i].any():
+                ld_c = int(columns.ldc[group] * columns.size("c")[group])
+                dtype_c = "f32" if n_of_c == 32 else "bf16"
+                matrices.append((dtype_c, layout.c, (n, m), (ld_c,), (n_of_c, width)))
+            for which, (dtype, offsets, *extents_strides_box) in enumerate(matrices):
+                at = session.base + int(offsets[group])
+                expected = encode_map(dtype, at, *extents_strides_box)
+                assert np.array_equal(got[i, which], expected), (group, "ABC"[which])
 
 
 @pytest.mark.parametrize("kind", data.KINDS)

@@ -10,16 +10,15 @@
 
 #include "ptx/math.cuh"
 
+// What they have in common. A share of 0 of -infinity would be NaN.
+__device__ __forceinline__ float share_of(float x, float exponent) {
+    return ptx::max_or_nan(x, -3.402823466e38f) * ptx::reciprocal(1.0f + ptx::exp2(exponent));
+}
+
 // Where x^2 is held, so that no x overflows there: the share has vanished, or is 1, long before.
 __device__ __forceinline__ float bounded_square(float x, float most) { return fminf(x * x, most); }
 
-// The exponent x Q(x^2) of three activations.
-__device__ __forceinline__ float silu_exponent(float x) { return -1.4426950409f * x; }
-__device__ __forceinline__ float gelu_tanh_exponent(float x) {
-    const float t = bounded_square(x, 100.0f);
-    return x * fmaf(-0.1029432397f, t, -2.3022081985f);
-}
-__device__ __forceinline__ float gelu_exponent(float x) {
+__device__ __forceinline__ float gelu(float x) {
     const float t = bounded_square(x, 28.0f);
     float q = -5.421232352e-9f;
     q = fmaf(q, t, 3.941178477e-7f);
@@ -28,31 +27,48 @@ __device__ __forceinline__ float gelu_exponent(float x) {
     q = fmaf(q, t, 9.256064368e-5f);
     q = fmaf(q, t, -1.048346832e-1f);
     q = fmaf(q, t, -2.302208662e+0f);
-    return x * q;
+    return share_of(x, x * q);
 }
 
-// Puts some numbers through an activation, by its code.
+// gelu_tanh and silu, of which only the first has a cubic term.
+__device__ __forceinline__ float sigmoidal(float x, float linear, float cubic) {
+    return share_of(x, x * fmaf(cubic, bounded_square(x, 100.0f), linear));
+}
+
+// Puts the sums of one of a thread's two columns through a function.
+template <int column, int count, class Function>
+__device__ __forceinline__ void transform(float (&sums)[count], const Function& function) {
+#pragma unroll
+    for (int i = 2 * column; i < count; i += 4) {
+        sums[i] = function(sums[i]);
+        sums[i + 1] = function(sums[i + 1]);
+    }
+}
+
+// Puts a warpgroup's sums through an activation, by its code; with a gate only those of the first column,
+// which it then multiplies by those of the other.
 template <int count>
-__device__ __forceinline__ void activate(float (&x)[count], uint32_t activation) {
-    if (activation == ACTIVATION_NONE) return;
-    if (activation == ACTIVATION_RELU) {
-#pragma unroll
-        for (float& value : x) value = ptx::max_or_nan(value, 0.0f);
-        return;
+__device__ __forceinline__ void activate(float (&sums)[count], uint32_t activation, bool gated) {
+    const auto relu = [](float x) { return ptx::max_or_nan(x, 0.0f); };
+    if (activation == ACTIVATION_SILU || activation == ACTIVATION_GELU_TANH) {
+        const bool silu = activation == ACTIVATION_SILU;
+        const float linear = silu ? -1.4426950409f : -2.3022081985f;
+        const float cubic = silu ? 0.0f : -0.1029432397f;
+        const auto function = [&](float x) { return sigmoidal(x, linear, cubic); };
+        transform<0>(sums, function);
+        if (!gated) transform<1>(sums, function);
+    } else if (activation == ACTIVATION_GELU) {
+        transform<0>(sums, gelu);
+        if (!gated) transform<1>(sums, gelu);
+    } else if (activation == ACTIVATION_RELU) {
+        transform<0>(sums, relu);
+        if (!gated) transform<1>(sums, relu);
     }
-    float exponent[count];
-    if (activation == ACTIVATION_SILU) {
+    if (gated) {
 #pragma unroll
-        for (int i = 0; i < count; ++i) exponent[i] = silu_exponent(x[i]);
-    } else if (activation == ACTIVATION_GELU_TANH) {
-#pragma unroll
-        for (int i = 0; i < count; ++i) exponent[i] = gelu_tanh_exponent(x[i]);
-    } else {
-#pragma unroll
-        for (int i = 0; i < count; ++i) exponent[i] = gelu_exponent(x[i]);
+        for (int i = 0; i < count; i += 4) {
+            sums[i] *= sums[i + 2];
+            sums[i + 1] *= sums[i + 3];
+        }
     }
-#pragma unroll
-    for (int i = 0; i < count; ++i)  // a share of 0 of -infinity would be NaN
-        x[i] = ptx::max_or_nan(x[i], -3.402823466e38f) *
-               ptx::reciprocal(1.0f + ptx::exp2(exponent[i]));
 }

@@ -7,11 +7,6 @@
 #include "ptx/memory.cuh"
 #include "records.cuh"
 
-// For each staging buffer, the numbers that its columns or its rows take, which its threads put there beside
-// the sums.
-template <int buffers>
-using BiasLines = float[buffers][64];
-
 // Where a group's bias lies, if it has one.
 struct Bias {
     uint64_t address;
@@ -23,12 +18,30 @@ struct Bias {
         type = groups.type_bias[group];
     }
 
-    // The bits of one of its numbers if `wanted`, else of 0; and the number.
-    __device__ __forceinline__ uint32_t load(uint64_t index, bool wanted) const {
-        return type == TYPE_F32 ? ptx::load_32(address + index * 4, wanted)
-                                : ptx::load_16(address + index * 2, wanted);
-    }
-    __device__ __forceinline__ float value(uint32_t bits) const {
-        return Decoder(type).element(bits);
+    // One of its numbers if `wanted`, else 0.
+    __device__ __forceinline__ float at(uint32_t index, bool wanted) const {
+        const uint32_t bits = type == TYPE_F32 ? ptx::load_32(address + uint64_t{index} * 4, wanted)
+                                               : ptx::load_16(address + uint64_t{index} * 2, wanted);
+        return decode(bits, type);
     }
 };
+
+// Adds the numbers of a thread's two columns.
+template <int count>
+__device__ __forceinline__ void add_along_n(float (&sums)[count], const float (&bias)[2]) {
+#pragma unroll
+    for (int i = 0; i < count; ++i) sums[i] += bias[i / 2 % 2];
+}
+
+// Adds the numbers of a thread's rows, which lie in shared memory, from `line` on for the tile's first row.
+template <int count>
+__device__ __forceinline__ void add_along_m(float (&sums)[count], uint32_t line, uint32_t thread) {
+    const uint32_t from = line + thread % 4 * 8;
+#pragma unroll
+    for (int i = 0; i < count; i += 4) {
+        float bias[2];
+        ptx::load_shared(bias, from + i / 4 * 32);
+#pragma unroll
+        for (int j = 0; j < 4; ++j) sums[i + j] += bias[j % 2];
+    }
+}

@@ -1,140 +1,95 @@
-// What comes behind alpha A B + beta C, where a group has any of it: bias, activation, gate.
+// What comes between a tile's sums and D, in registers: alpha, C, bias, activation and gate.
 #pragma once
 
 #include <cstdint>
 
 #include "epilogue/activation.cuh"
 #include "epilogue/bias.cuh"
-#include "epilogue/gate.cuh"
+#include "epilogue/columns.cuh"
+#include "epilogue/source.cuh"
+#include "epilogue/staging.cuh"
 #include "epilogue/target.cuh"
+#include "ptx/barriers.cuh"
 #include "ptx/memory.cuh"
+#include "ptx/proxies.cuh"
+#include "ptx/registers.cuh"
 #include "records.cuh"
+#include "ring.cuh"
+#include "shared.cuh"
+#include "split.cuh"
 
-// What a group has of it.
-struct Fused {
-    Bias bias;
-    uint32_t activation, gate;
-
-    __device__ __forceinline__ void find(const Groups& groups, uint32_t group) {
-        bias.find(groups, group);
-        activation = groups.activation[group];
-        gate = groups.gate[group];
-    }
-    __device__ __forceinline__ bool any() const { return (bias.along | activation | gate) != 0; }
-};
-
-// Adds a bias to a thread's numbers `a` and `b`, whose places in `line` are theirs among the columns, or among
-// the rows: with four columns of one row, or four rows of one column, `step` apart.
-template <int step>
-__device__ __forceinline__ void add_bias(float (&a)[4], float (&b)[4], uint32_t from_a,
-                                         uint32_t from_b) {
-    const auto add = [](float (&x)[4], uint32_t from) {
-        float bias[4];
-        if constexpr (step == 1) {
-            ptx::load_shared(bias, from);
-        } else {
+// Multiplies sums by alpha in place; those by 1 pass by.
+template <int blocks, int count>
+__device__ __forceinline__ void scale(float (&sums)[blocks][count], float alpha) {
+    if (alpha == 1.0f) return;
 #pragma unroll
-            for (int i = 0; i < 4; ++i)
-                bias[i] = step == 0 && i > 0
-                              ? bias[0]
-                              : __uint_as_float(ptx::load_shared_32(from + i * step * 4));
-        }
+    for (auto& block : sums)
 #pragma unroll
-        for (int i = 0; i < 4; ++i) x[i] += bias[i];
-    };
-    add(a, from_a);
-    add(b, from_b);
+        for (float& sum : block) sum *= alpha;
 }
 
-// D of a staged chunk of `rows` rows, of which `height` exist, by 64 columns: from row m0 and `column` of x on.
-//
-// A thread takes eight numbers of every 16 rows, as two fours that a gate multiplies with each other: of words
-// of four columns, two in a row, or without a gate one in rows 8 apart; or element by element, four rows of
-// two columns. Each warp reads only rows that it may itself have added C to, a moment before.
-template <class Output, uint32_t rows>
-__device__ __forceinline__ void store_fused(uint32_t buffer, uint32_t line, uint32_t thread,
-                                            const Fused& fused, const TargetD& target,
-                                            uint32_t column, uint32_t m0, int height, float alpha,
-                                            bool wide) {
-    const StagedColumns columns(fused.gate, column, target.n);
-    const uint32_t lane = thread % 32, warp = thread / 32;
-    const bool gated = columns.gated, pairs = gated && !columns.halves;
-    const uint32_t place = wide && gated ? lane % 8 : wide ? lane % 16 : lane;
-    const uint32_t size = wide ? 4 : 1, high = wide && !gated ? 8 : 0;
-    const uint32_t row = !wide ? warp : warp * 2 + (gated ? lane / 8 % 2 + lane / 16 * 8 : lane / 16);
-    const uint32_t col_a = (pairs ? 2 * place : place) * size;
-    const uint32_t col_b = pairs ? col_a + size : gated || !wide ? col_a + 32 : col_a;
-    const auto staged = [&](uint32_t c) {
-        return buffer + (c / 32 * rows + row) * 128 + (c / 4 ^ row) % 8 * 16 + c % 4 * 4;
-    };
-    const uint32_t d_column = columns.first + place * size;
-    uint32_t from_a = staged(col_a), from_b = staged(col_b) + high * 128;
-    uint64_t to = target.address + ((m0 + row) * target.ld + d_column) * Output::size;
-    int left = d_column < columns.d_count ? height - static_cast<int>(row) : 0;
-    const bool second = d_column + 32 < columns.d_count;
+// Adds beta C, which the loader put into the ring behind the tile's operands: a stage for every 64 columns,
+// or 32 of a C of 32 bits. Warpgroups that share a tile pass by the stages of each other.
+template <class C, int count>
+__device__ __forceinline__ void add_stages(float (&sums)[C::blocks][count], Shared<C>& shared,
+                                           const Tile& tile, uint32_t type, Cursor& stage,
+                                           uint32_t consumer) {
+    const uint32_t thread = threadIdx.x % 128, each = type == TYPE_F32 ? 2 : 1;
+#pragma unroll
+    for (int block = 0; block < C::blocks; ++block)
 #pragma unroll 1
-    for (uint32_t begin = 0; static_cast<int>(begin) < height; begin += 16) {
-        float a[4], b[4];
-        if (wide) {
-            ptx::load_shared(a, from_a);
-            ptx::load_shared(b, from_b);
-        } else {
-#pragma unroll
-            for (int i = 0; i < 4; ++i) {  // the permutation of row + 4 differs in its last bit but two
-                a[i] = __uint_as_float(ptx::load_shared_32((from_a ^ i % 2 * 64) + i * 512));
-                b[i] = __uint_as_float(ptx::load_shared_32((from_b ^ i % 2 * 64) + i * 512));
+        for (uint32_t i = 0; i < tile.c_stages / C::blocks; ++i) {
+            const uint32_t at = ptx::shared_address(shared.ring[stage.index]);
+            ptx::barrier_wait(ptx::shared_address(&shared.full[stage.index]), stage.round);
+            if (C::pingpong || i / each == consumer) {
+                if (type == TYPE_BF16)
+                    add_pairs<PairBf16>(sums[block], at, thread, tile.beta);
+                else if (type == TYPE_F16)
+                    add_pairs<PairF16>(sums[block], at, thread, tile.beta);
+                else if (i % 2 == thread / 64)
+                    add_words(sums[block], at, thread, tile.beta);
+                __syncwarp();
             }
+            ptx::release_to_copies();
+            release_stage<C>(shared, stage.index);
+            stage.advance(C::stages);
         }
+}
+
+// From sums over K to what D holds, before it is rounded: of a warpgroup's blocks from `first_block` on.
+// `turn` counts staging buffers.
+template <class C, int blocks, int count>
+__device__ __forceinline__ void fuse(float (&sums)[blocks][count], Shared<C>& shared,
+                                     const Tile& tile, const TargetD& d, const Fused& fused,
+                                     Cursor& stage, uint32_t& turn, int first_block,
+                                     uint32_t consumer) {
+    scale(sums, tile.alpha);
+    if constexpr (blocks == C::blocks)
+        if (tile.c_stages > 0) add_stages(sums, shared, tile, fused.c.type, stage, consumer);
+    const uint32_t thread = ptx::opaque(threadIdx.x % 128), row = tile.m0 + thread % 4 * 2;
+    uint32_t line = 0;
+    if (fused.bias.along == BIAS_M) {
+        line = ptx::shared_address(shared.staging[consumer][turn++ % C::buffers]);
+        if constexpr (C::buffers == 1) ptx::warpgroup_sync(consumer);  // all have read what was in it
+        for (uint32_t i = thread; i < 2 * count; i += 128)
+            ptx::store_shared(line + i * 4, fused.bias.at(tile.m0 + i, tile.m0 + i < d.m));
+        ptx::warpgroup_sync(consumer);
+    }
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-            a[i] *= alpha;
-            b[i] *= alpha;
-        }
-        const uint32_t line_row = line + (begin + row) * 4;
+    for (int block = 0; block < blocks; ++block) {
+        const Columns columns(tile, part_of<C>(consumer, first_block + block), fused.gate, d.n, thread);
+        if constexpr (count <= ELEMENTS_WIDTH / 2)
+            if (tile.beta != 0.0f && tile.c_stages == 0)
+                add_elements<C::ctas_per_sm == 1 ? 32 : 16>(
+                    sums[block], fused.c, fused.c.address + row * fused.c.row_bytes,
+                             columns.of_x, columns.exist, static_cast<int>(d.m - row), tile.beta);
         if (fused.bias.along == BIAS_N) {
-            if (wide)
-                add_bias<1>(a, b, line + col_a * 4, line + col_b * 4);
-            else
-                add_bias<0>(a, b, line + col_a * 4, line + col_b * 4);
+            const float bias[2] = {fused.bias.at(columns.of_x[0], columns.exist[0]),
+                                   fused.bias.at(columns.of_x[1], columns.exist[1])};
+            add_along_n(sums[block], bias);
         } else if (fused.bias.along == BIAS_M) {
-            if (wide)
-                add_bias<0>(a, b, line_row, line_row + high * 4);
-            else
-                add_bias<4>(a, b, line_row, line_row);
+            add_along_m(sums[block], line, thread);
         }
-        if (wide && pairs) {
-            const float second_gate = a[2], first_other = a[1];
-            a[1] = second_gate;
-            a[2] = b[0];
-            b[0] = first_other;
-            const float third_other = b[1];
-            b[1] = a[3];
-            a[3] = b[2];
-            b[2] = third_other;
-        }
-        activate(a, fused.activation);
-        if (gated) {
-#pragma unroll
-            for (int i = 0; i < 4; ++i) a[i] *= b[i];
-        } else {
-            activate(b, fused.activation);
-        }
-        if (wide) {
-            store_four<Output>(to, a, left > 0);
-            if (!gated) store_four<Output>(to + 8 * target.ld * Output::size, b, left > 8);
-        } else {
-            const uint64_t step = 4 * target.ld * Output::size;
-            uint64_t at = to;
-#pragma unroll
-            for (int i = 0; i < 4; ++i) {
-                store_one<Output>(at, a[i], left > 4 * i);
-                if (!gated) store_one<Output>(at + 32 * Output::size, b[i], second && left > 4 * i);
-                at += step;
-            }
-        }
-        from_a += 16 * 128;
-        from_b += 16 * 128;
-        to += 16 * target.ld * Output::size;
-        left -= 16;
+        activate(sums[block], fused.activation, fused.gate != GATE_NONE);
     }
 }

@@ -1,10 +1,13 @@
-// C in global memory.
+// C: from the ring, where the loader brought it as TMA moves it, or straight from global memory.
 #pragma once
 
 #include <cuda_fp16.h>
 
 #include <cstdint>
+#include <type_traits>
 
+#include "epilogue/staging.cuh"
+#include "ptx/matrices.cuh"
 #include "ptx/memory.cuh"
 #include "records.cuh"
 
@@ -21,40 +24,83 @@ struct SourceC {
     __device__ __forceinline__ uint32_t bytes() const { return type == TYPE_F32 ? 4 : 2; }
 };
 
-// Elements of C as they were loaded, to be told apart by the group's type: 16 bits that are a half, or the
-// upper part of a float after a shift.
-struct Decoder {
-    bool half;
-    uint32_t shift;
-    __device__ __forceinline__ explicit Decoder(uint32_t type)
-        : half(type == TYPE_F16), shift(type == TYPE_BF16 ? 16 : 0) {}
-    __device__ __forceinline__ float element(uint32_t bits) const {
-        return half ? __half2float(__ushort_as_half(bits)) : __uint_as_float(bits << shift);
+// Two neighbours of 16 bits, as numbers.
+struct PairBf16 {
+    static __device__ __forceinline__ float low(uint32_t pair) { return __uint_as_float(pair << 16); }
+    static __device__ __forceinline__ float high(uint32_t pair) {
+        return __uint_as_float(pair & 0xFFFF0000);
     }
-    // One of two neighbours of 16 bits.
-    __device__ __forceinline__ float of_pair(uint32_t pair, bool second) const {
-        if (half) return __half2float(__ushort_as_half(second ? pair >> 16 : pair));
-        return __uint_as_float(second ? pair & 0xFFFF0000 : pair << 16);
+};
+struct PairF16 {
+    static __device__ __forceinline__ float low(uint32_t pair) {
+        return __half2float(__ushort_as_half(pair));
+    }
+    static __device__ __forceinline__ float high(uint32_t pair) {
+        return __half2float(__ushort_as_half(pair >> 16));
     }
 };
 
-// Four neighbours in a row of C, of two bytes or of four.
-struct Words16 {
-    static constexpr int registers = 2;
-    static __device__ __forceinline__ void load(uint32_t* bits, uint64_t at, bool wanted) {
-        ptx::load_64(bits, at, wanted);
+// An element that was loaded alone, told apart by its group's type at run time.
+__device__ __forceinline__ float decode(uint32_t bits, uint32_t type) {
+    return type == TYPE_F16    ? __half2float(__ushort_as_half(bits))
+           : type == TYPE_BF16 ? __uint_as_float(bits << 16)
+                               : __uint_as_float(bits);
+}
+
+// Adds beta C to a warpgroup's sums, of a C of 16 bits: 64 columns of a stage, in rows of 128 bytes.
+template <class Pair, int count>
+__device__ __forceinline__ void add_pairs(float (&sums)[count], uint32_t stage, uint32_t thread,
+                                          float beta) {
+    const uint32_t from = matrix_row(stage, thread);
+#pragma unroll
+    for (int i = 0; i < count; i += 8) {
+        uint32_t pairs[4];
+        ptx::load_matrices_transposed(pairs, from + i / 8 * 16 * 128);
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+            sums[i + 2 * j] = fmaf(beta, Pair::low(pairs[j]), sums[i + 2 * j]);
+            sums[i + 2 * j + 1] = fmaf(beta, Pair::high(pairs[j]), sums[i + 2 * j + 1]);
+        }
     }
-    static __device__ __forceinline__ float value(const uint32_t* bits, int i,
-                                                  const Decoder& decoder) {
-        return decoder.of_pair(bits[i / 2], i % 2);
+}
+
+// The same of a C of 32 bits: 32 columns of a stage, for the warps whose columns they are.
+template <int count>
+__device__ __forceinline__ void add_words(float (&sums)[count], uint32_t stage, uint32_t thread,
+                                          float beta) {
+    const Corners from(stage, thread % 64, 0);
+#pragma unroll
+    for (int i = 0; i < count; ++i) {
+        const uint32_t at = from.to[i / 2 % 2][i % 2] + (i / 8 * 16 + i / 4 % 2 * 8) * 128;
+        sums[i] = fmaf(beta, __uint_as_float(ptx::load_shared_32(at)), sums[i]);
     }
-};
-struct Words32 {
-    static constexpr int registers = 4;
-    static __device__ __forceinline__ void load(uint32_t* bits, uint64_t at, bool wanted) {
-        ptx::load_128(bits, at, wanted);
+}
+
+// The same of a C that TMA cannot move, element by element: of two columns, as far as they exist, from this
+// thread's first row on, of which `rows` are left. At most `most` are on their way at one time.
+template <int most, int count>
+__device__ __forceinline__ void add_elements(float (&sums)[count], const SourceC& c,
+                                             uint64_t first_row, const uint32_t (&columns)[2],
+                                             const bool (&exist)[2], int rows, float beta) {
+    constexpr int batch = count < most ? count : most;
+#pragma unroll
+    for (int i = 0; i < count; i += batch) {
+        uint32_t bits[batch];
+        const auto load = [&](auto f32) {
+#pragma unroll
+            for (int j = 0; j < batch; ++j) {
+                const int row = (i + j) / 8 * 16 + j / 4 % 2 * 8 + j % 2;
+                const uint64_t at =
+                    first_row + row * c.row_bytes + columns[j / 2 % 2] * uint64_t{f32.value ? 4 : 2};
+                const bool wanted = exist[j / 2 % 2] && row < rows;
+                bits[j] = f32.value ? ptx::load_32(at, wanted) : ptx::load_16(at, wanted);
+            }
+        };
+        if (c.type == TYPE_F32)
+            load(std::true_type());
+        else
+            load(std::false_type());
+#pragma unroll
+        for (int j = 0; j < batch; ++j) sums[i + j] = fmaf(beta, decode(bits[j], c.type), sums[i + j]);
     }
-    static __device__ __forceinline__ float value(const uint32_t* bits, int i, const Decoder&) {
-        return __uint_as_float(bits[i]);
-    }
-};
+}

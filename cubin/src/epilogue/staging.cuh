@@ -5,7 +5,6 @@
 
 #include "ptx/matrices.cuh"
 #include "ptx/memory.cuh"
-#include "ptx/registers.cuh"
 
 // A warpgroup's staging buffers. Their rows have 128 bytes (of f32, half a row of D, all first halves
 // before all second ones) and permute their 16-byte words by their last three bits, so that neither
@@ -29,7 +28,7 @@ struct Corners {
 #pragma unroll
             for (int e = 0; e < 2; ++e) {
                 const uint32_t r = 2 * (lane % 4) + e, c = warp % 2 * 16 + 8 * h + lane / 4;
-                to[h][e] = ptx::opaque(box + r * 128 + ((c / 4) ^ r) * 16 + c % 4 * 4);
+                to[h][e] = box + r * 128 + ((c / 4) ^ r) * 16 + c % 4 * 4;
             }
     }
 };
@@ -42,31 +41,42 @@ __device__ __forceinline__ void stage_sums(const Corners& corners, uint32_t row,
         ptx::store_shared(corners.to[i / 2 % 2][i % 2] + (row + i / 4 * 8) * 128, v[i]);
 }
 
-// The same in D's type.
+// The 16 bytes of a row of 128 that a lane addresses where matrices of 16 rows by a warp's 16 columns of 16
+// bits are moved: lane 8i + j that of row j of matrix i, rows 8 (i / 2), columns 8 (i % 2).
+__device__ __forceinline__ uint32_t matrix_row(uint32_t buffer, uint32_t thread) {
+    const uint32_t lane = thread % 32, warp = thread / 32;
+    const uint32_t chunk = (2 * warp + lane / 8 % 2) ^ (lane % 8);
+    return buffer + (lane / 16 * 8 + lane % 8) * 128 + chunk * 16;
+}
+
+// Writes 16 rows of sums in D's type, `row` rows down.
 template <class Output, int buffer_rows>
 __device__ __forceinline__ void stage_rows(uint32_t buffer, uint32_t row, uint32_t thread,
                                            const float (&v)[8]) {
-    if constexpr (Output::half) {
-        const uint32_t lane = thread % 32, warp = thread / 32;
-        // Lane 8i + j addresses row j of matrix i: rows 8 (i / 2), 16-byte chunk 2 warp + i % 2.
-        const uint32_t chunk = (2 * warp + lane / 8 % 2) ^ (lane % 8);
-        const uint32_t to = buffer + (row + lane / 16 * 8 + lane % 8) * 128 + chunk * 16;
-        ptx::store_matrices_transposed(to, Output::pack(v[0], v[1]), Output::pack(v[2], v[3]),
+    if constexpr (Output::half)
+        ptx::store_matrices_transposed(matrix_row(buffer, thread) + row * 128,
+                                       Output::pack(v[0], v[1]), Output::pack(v[2], v[3]),
                                        Output::pack(v[4], v[5]), Output::pack(v[6], v[7]));
+    else
+        stage_sums(Corners(buffer + row * 128, thread, buffer_rows), 0, v);
+}
+
+// The same of what a gate has multiplied: 32 columns, of every four numbers the first two.
+template <class Output>
+__device__ __forceinline__ void stage_gated(uint32_t buffer, uint32_t row, uint32_t thread,
+                                            const float (&v)[8]) {
+    const uint32_t lane = thread % 32, warp = thread / 32;
+    if constexpr (Output::half) {
+        const uint32_t to = buffer + (row + lane % 16) * 128 + ((warp ^ lane) % 8) * 16;
+        ptx::store_matrices_transposed(to, Output::pack(v[0], v[1]), Output::pack(v[4], v[5]));
     } else {
-        const uint32_t lane = thread % 32, warp = thread / 32;
-        // The row's last three bits are 2 (lane % 4) + e in every block of eight rows.
-        const uint32_t box = buffer + (warp / 2 * buffer_rows + row) * 128;
+        const uint32_t c = 8 * warp + lane / 4;
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
             const uint32_t r = 2 * (lane % 4) + e;
-#pragma unroll
-            for (int h = 0; h < 2; ++h) {
-                const uint32_t c = warp % 2 * 16 + 8 * h + lane / 4;
-                const uint32_t to = box + r * 128 + ((c / 4) ^ r) * 16 + c % 4 * 4;
-                ptx::store_shared(to, v[2 * h + e]);
-                ptx::store_shared(to + 8 * 128, v[4 + 2 * h + e]);
-            }
+            const uint32_t to = buffer + (row + r) * 128 + ((c / 4) ^ r) * 16 + c % 4 * 4;
+            ptx::store_shared(to, v[e]);
+            ptx::store_shared(to + 8 * 128, v[4 + e]);
         }
     }
 }

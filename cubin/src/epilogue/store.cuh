@@ -1,4 +1,4 @@
-// From a plain tile's sums in registers to D: conversion, staging, stores.
+// From a tile's sums in registers to D: conversion, staging, stores.
 #pragma once
 
 #include "epilogue/staging.cuh"
@@ -8,12 +8,12 @@
 #include "ptx/registers.cuh"
 #include "records.cuh"
 
-// One warpgroup's share of a tile: `2 * count` rows of D by 64 columns from `column` on. The sums cross
+// One warpgroup's share of a tile: `2 * count` rows of D by 64 columns of x from `column` on. The sums cross
 // the staging buffers, so that rows leave in whole lines; the stores are ordinary ones. TMA stores would
 // queue up behind the loads of the next tile, which wait for memory. `turn` counts the buffers.
 //
-// What is not plain goes the way of rows.cuh, so that this one stays short: with C's loads in its midst
-// every tile took 6 to 14% longer at K = 2048 and 768, for want of instruction cache.
+// What is not plain goes another way, so that this one stays short: with branches in its midst short tiles
+// took up to 16% longer.
 template <class Output, int count, int buffers, int bytes>
 __device__ __forceinline__ void store_tile(float (&sums)[count], const Tile& tile, uint32_t column,
                                            const TargetD& d, Staging<buffers, bytes>& staging,
@@ -49,3 +49,106 @@ __device__ __forceinline__ void store_tile(float (&sums)[count], const Tile& til
     }
 }
 
+// Copies staged rows of 64 columns of x, or of the 32 that a gate leaves, to D: `rows` of them, from row m0 and
+// column d_column on. Word by word; or where D's rows are no whole words, element by element: a warp then
+// takes every fourth row, and writes runs of 32. All lanes take every round, so that they stay together:
+// else the main loop, far from here, loses its uniform registers.
+template <class Output, uint32_t buffer_rows>
+__device__ __forceinline__ void copy_rows(uint32_t buffer, const TargetD& d, uint32_t flags,
+                                          uint32_t m0, uint32_t column, int rows) {
+    const uint32_t thread = ptx::opaque(threadIdx.x % 128), gated = flags & TILE_GATED ? 1 : 0;
+    const uint32_t d_column = column >> gated;
+    const int left = static_cast<int>((d.n >> gated) - d_column);
+    if (flags & TILE_WORDS) {
+        constexpr uint32_t per_word = 16 / Output::size;
+        const uint32_t shift = (Output::half ? 3 : 4) - gated, step = 128 >> shift;  // words of a row
+        const uint32_t first = thread >> shift, word = thread % (1 << shift);
+        // Rows of this thread's words that are left.
+        int mine = static_cast<int>(word * per_word) < left ? rows - static_cast<int>(first) : 0;
+        uint64_t to = d.address + ((m0 + first) * d.ld + d_column + word * per_word) * Output::size;
+        uint32_t from =
+            buffer + (word / 8 * buffer_rows + first) * 128 + ((word ^ first) % 8) * 16;
+        const uint64_t to_step = step * d.ld * Output::size;
+#pragma unroll 4
+        for (int row = 0; row < rows; row += step) {
+            ptx::store_128(to, ptx::load_shared(from), mine > 0);
+            to += to_step;
+            from += step * 128;
+            mine -= step;
+        }
+    } else {
+        const uint32_t warp = thread / 32, lane = thread % 32;
+        // Two columns, 32 apart. The permutation of row + 4 differs in its last bit but two.
+        const uint32_t first = Output::half ? lane / 8 * 16 + lane % 8 * 2 : lane * 4;
+        const uint32_t second = Output::half ? first + 64 : first + buffer_rows * 128;
+        int mine = static_cast<int>(lane) < left ? rows - static_cast<int>(warp) : 0;
+        int other = static_cast<int>(lane + 32) < left && !gated ? mine : 0;
+        uint64_t to = d.address + ((m0 + warp) * d.ld + d_column + lane) * Output::size;
+        const uint64_t to_step = 4 * d.ld * Output::size;
+        uint32_t flip = warp * 16, from = buffer + warp * 128;
+#pragma unroll 4
+        for (int row = 0; row < rows; row += 4) {
+            if constexpr (Output::half) {
+                ptx::store_16(to, ptx::load_shared_16(from + (first ^ flip)), mine > 0);
+                ptx::store_16(to + 64, ptx::load_shared_16(from + (second ^ flip)), other > 0);
+            } else {
+                ptx::store_32(to, ptx::load_shared_32(from + (first ^ flip)), mine > 0);
+                ptx::store_32(to + 128, ptx::load_shared_32(from + (second ^ flip)), other > 0);
+            }
+            to += to_step;
+            from += 512;
+            flip ^= 64;
+            mine -= 4;
+            other -= 4;
+        }
+    }
+}
+
+// The same as store_tile for a tile of any kind, of all blocks of a warpgroup: `column_of` a block is its first
+// column of x. Registers can only be told apart at compile time, so that all chunks that are staged stand in
+// the loop over them, each taking its turn; what comes behind the barrier stands there once.
+// `gates`: whether a gate may have left every other pair of columns.
+template <class Output, bool gates, int blocks, int count, class Column, int buffers, int bytes>
+__device__ __forceinline__ void store_any(float (&sums)[blocks][count], const Tile& tile,
+                                          const Column& column_of, const TargetD& d,
+                                          Staging<buffers, bytes>& staging, uint32_t& turn,
+                                          uint32_t consumer) {
+    constexpr uint32_t width = 2 * count, rows = bytes / (Output::half ? 128 : 256);
+    constexpr uint32_t chunks = (width + rows - 1) / rows;
+#pragma unroll 1
+    for (uint32_t at = 0; at < blocks * chunks; ++at) {
+        const uint32_t thread = ptx::opaque(threadIdx.x % 128);
+        const uint32_t buffer = ptx::opaque(ptx::shared_address(staging[turn++ % buffers]));
+        if constexpr (buffers == 1) ptx::warpgroup_sync(consumer);  // all have read what was in it
+#pragma unroll
+        for (uint32_t chunk = 0; chunk < blocks * chunks; ++chunk) {
+            if (chunk != at) continue;
+            const uint32_t begin = chunk % chunks * rows;
+            const auto stage = [&](const auto& to_rows) {
+#pragma unroll
+                for (uint32_t row = 0; row < rows && begin + row < width; row += 16) {
+                    float values[8];
+#pragma unroll
+                    for (int i = 0; i < 8; ++i)
+                        values[i] = sums[chunk / chunks][(begin + row) / 2 + i];
+                    to_rows(row, values);
+                }
+            };
+            if (gates && tile.flags & TILE_GATED) {
+                if constexpr (gates)
+                    stage([&](uint32_t row, const float(&values)[8]) {
+                        stage_gated<Output>(buffer, row, thread, values);
+                    });
+            } else {
+                stage([&](uint32_t row, const float(&values)[8]) {
+                    stage_rows<Output, rows>(buffer, row, thread, values);
+                });
+            }
+        }
+        ptx::warpgroup_sync(consumer);
+        const uint32_t begin = at % chunks * rows;
+        const int height = static_cast<int>(min(width, d.m - tile.m0)) - static_cast<int>(begin);
+        copy_rows<Output, rows>(buffer, d, tile.flags, tile.m0 + begin, column_of(at / chunks),
+                                min(height, static_cast<int>(rows)));
+    }
+}

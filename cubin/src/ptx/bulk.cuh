@@ -42,9 +42,22 @@ __device__ __forceinline__ void tensor_load_multicast(uint32_t to, const void* m
         : "memory");
 }
 
-// 16-byte multiples of global memory on their way into the L2.
-__device__ __forceinline__ void bulk_prefetch(uint64_t from, uint32_t bytes) {
-    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
+__device__ __forceinline__ void tensor_load(uint32_t to, const void* map, uint32_t barrier, int x,
+                                            int y, int z) {
+    asm volatile(
+        "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes"
+        " [%0], [%1, {%3, %4, %5}], [%2];" ::"r"(to),
+        "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z)
+        : "memory");
+}
+
+__device__ __forceinline__ void tensor_load(uint32_t to, const void* map, uint32_t barrier, int x,
+                                            int y, int z, int w) {
+    asm volatile(
+        "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes"
+        " [%0], [%1, {%3, %4, %5, %6}], [%2];" ::"r"(to),
+        "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z), "r"(w)
+        : "memory");
 }
 
 }  // namespace ptx

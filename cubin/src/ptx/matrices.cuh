@@ -14,4 +14,19 @@ __device__ __forceinline__ void store_matrices_transposed(uint32_t to, uint32_t 
                  : "memory");
 }
 
+// Two of them: lanes 0 to 15 give addresses.
+__device__ __forceinline__ void store_matrices_transposed(uint32_t to, uint32_t m0, uint32_t m1) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1, %2};" ::"r"(to),
+                 "r"(m0), "r"(m1)
+                 : "memory");
+}
+
+// Load four, likewise.
+__device__ __forceinline__ void load_matrices_transposed(uint32_t (&m)[4], uint32_t from) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])
+                 : "r"(from)
+                 : "memory");
+}
+
 }  // namespace ptx

@@ -24,16 +24,16 @@ __device__ __forceinline__ uint32_t load_shared_32(uint32_t address) {
     return bits;
 }
 
-__device__ __forceinline__ void load_shared(float (&values)[4], uint32_t address) {
-    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
-                 : "=f"(values[0]), "=f"(values[1]), "=f"(values[2]), "=f"(values[3])
-                 : "r"(address)
-                 : "memory");
+__device__ __forceinline__ uint32_t load_shared_16(uint32_t address) {
+    uint16_t bits;
+    asm volatile("ld.shared.u16 %0, [%1];" : "=h"(bits) : "r"(address) : "memory");
+    return bits;
 }
 
-__device__ __forceinline__ void store_shared(uint32_t to, const float (&values)[4]) {
-    asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(to), "f"(values[0]),
-                 "f"(values[1]), "f"(values[2]), "f"(values[3])
+__device__ __forceinline__ void load_shared(float (&values)[2], uint32_t address) {
+    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
+                 : "=f"(values[0]), "=f"(values[1])
+                 : "r"(address)
                  : "memory");
 }
 
@@ -81,25 +81,6 @@ __device__ __forceinline__ uint32_t load_32(uint64_t address, bool wanted) {
     return bits;
 }
 
-__device__ __forceinline__ void load_64(uint32_t* bits, uint64_t address, bool wanted) {
-    asm volatile(
-        "{\n.reg .pred wanted;\nsetp.ne.b32 wanted, %3, 0;\nmov.b32 %0, 0;\nmov.b32 %1, 0;\n"
-        "@wanted ld.global.v2.b32 {%0, %1}, [%2];\n}"
-        : "=r"(bits[0]), "=r"(bits[1])
-        : "l"(address), "r"(uint32_t{wanted})
-        : "memory");
-}
-
-__device__ __forceinline__ void load_128(uint32_t* bits, uint64_t address, bool wanted) {
-    asm volatile(
-        "{\n.reg .pred wanted;\nsetp.ne.b32 wanted, %5, 0;\nmov.b32 %0, 0;\n"
-        "mov.b32 %1, 0;\nmov.b32 %2, 0;\nmov.b32 %3, 0;\n"
-        "@wanted ld.global.v4.b32 {%0, %1, %2, %3}, [%4];\n}"
-        : "=r"(bits[0]), "=r"(bits[1]), "=r"(bits[2]), "=r"(bits[3])
-        : "l"(address), "r"(uint32_t{wanted})
-        : "memory");
-}
-
 // To global memory: a plain pointer made from a number is a generic one, and slower.
 __device__ __forceinline__ void store_128(uint64_t address, uint4 word) {
     asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(address), "r"(word.x),
@@ -107,21 +88,12 @@ __device__ __forceinline__ void store_128(uint64_t address, uint4 word) {
                  : "memory");
 }
 
-// The same, if `wanted`.
-__device__ __forceinline__ void store_128(uint64_t address, uint32_t a, uint32_t b, uint32_t c,
-                                          uint32_t d, bool wanted) {
+// The same, if `wanted`; and one element.
+__device__ __forceinline__ void store_128(uint64_t address, uint4 word, bool wanted) {
     asm volatile(
         "{\n.reg .pred wanted;\nsetp.ne.b32 wanted, %5, 0;\n"
-        "@wanted st.global.v4.b32 [%0], {%1, %2, %3, %4};\n}" ::"l"(address),
-        "r"(a), "r"(b), "r"(c), "r"(d), "r"(uint32_t{wanted})
-        : "memory");
-}
-
-__device__ __forceinline__ void store_64(uint64_t address, uint32_t a, uint32_t b, bool wanted) {
-    asm volatile(
-        "{\n.reg .pred wanted;\nsetp.ne.b32 wanted, %3, 0;\n"
-        "@wanted st.global.v2.b32 [%0], {%1, %2};\n}" ::"l"(address),
-        "r"(a), "r"(b), "r"(uint32_t{wanted})
+        "@wanted st.global.v4.u32 [%0], {%1, %2, %3, %4};\n}" ::"l"(address),
+        "r"(word.x), "r"(word.y), "r"(word.z), "r"(word.w), "r"(uint32_t{wanted})
         : "memory");
 }
 

@@ -26,11 +26,12 @@ __device__ __forceinline__ void tensor_map_extent(uint32_t map, uint32_t extent)
                  : "memory");
 }
 
-// Bytes from one row to the next.
+// Bytes from one row to the next, and in dimensions behind.
+template <int dimension>
 __device__ __forceinline__ void tensor_map_stride(uint32_t map, uint64_t bytes) {
-    asm volatile("tensormap.replace.tile.global_stride.shared::cta.b1024.b64 [%0], 0, %1;" ::"r"(
+    asm volatile("tensormap.replace.tile.global_stride.shared::cta.b1024.b64 [%0], %1, %2;" ::"r"(
                      map),
-                 "l"(bytes)
+                 "n"(dimension), "l"(bytes)
                  : "memory");
 }
 

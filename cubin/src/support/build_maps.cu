@@ -3,14 +3,18 @@
 #include "ptx/tensor_map.cuh"
 #include "records.cuh"
 
-// Host-encoded maps that are right but for address, extents and row stride. There is one for every
-// number of rows in A's box: the encoder derives more from it than tensormap.replace puts in.
+// Host-encoded maps that are right but for address, extents and strides. There is one for every box: the
+// encoder derives more from it than tensormap.replace puts in.
 struct Templates {
-    TensorMap a[WIDTHS];  // by the tile's width, in steps of WIDTH_STEP
-    TensorMap b[2];           // whose box has all rows of a CTA's tile, or HALF_ROWS
+    TensorMap a[WIDTHS];      // by the tile's width, in steps of WIDTH_STEP; alike where K lies across
+    TensorMap b;              // whose box has all rows of a CTA's tile
+    TensorMap pairs;          // of B with a gate: eight rows, and the eight that theirs are multiplied with
+    TensorMap eights;         // all such eights of a CTA's tile
+    TensorMap c16[WIDTHS];    // like A's, of elements of 16 bits
+    TensorMap c32[WIDTHS];    // and of 32
 };
 
-// Builds the maps of A and B of every group. Launched with MAP_THREADS threads per CTA. The maps are
+// Builds the maps of A, B and C of every group. Launched with MAP_THREADS threads per CTA. The maps are
 // put together in shared memory, where tensormap.replace costs tens of cycles, and leave in whole
 // lines.
 extern "C" __global__ void __launch_bounds__(MAP_THREADS)
@@ -19,21 +23,45 @@ extern "C" __global__ void __launch_bounds__(MAP_THREADS)
                uint32_t b_across) {
     __shared__ TensorMap built[MAP_THREADS];
     const uint32_t first = blockIdx.x * MAP_THREADS, mine = first + threadIdx.x;
-    const uint32_t group = mine / MAPS, is_b = mine % MAPS;
+    const uint32_t group = mine / MAPS, which = mine % MAPS;
     if (group < group_count) {
-        built[threadIdx.x] = is_b ? templates.b[groups.gate[group] == GATE_HALVES]
-                                  : templates.a[groups.width[group] / WIDTH_STEP - 1];
+        const uint32_t step = groups.width[group] / WIDTH_STEP - 1, gate = groups.gate[group];
         const uint32_t map = ptx::shared_address(&built[threadIdx.x]);
-        const uint32_t k = groups.k[group];
-        // An extent of 0 would wrap to 2^32 (the map holds extents less one); such maps stay unused.
-        if (k > 0) {
-            ptx::tensor_map_address(map, is_b ? groups.ptr_b[group] : groups.ptr_a[group]);
-            const uint32_t rows = is_b ? groups.n[group] : groups.m[group];
-            const bool across = is_b ? b_across : a_across;
-            ptx::tensor_map_extent<0>(map, across ? rows : k);
-            ptx::tensor_map_extent<1>(map, across ? k : rows);
-            ptx::tensor_map_stride(
-                map, (is_b ? groups.ld_b[group] : groups.ld_a[group]) * operand_bytes);
+        const uint32_t m = groups.m[group], n = groups.n[group], k = groups.k[group];
+        const auto matrix = [&](const TensorMap& from, uint64_t address, uint32_t columns,
+                                uint32_t rows, uint64_t row_bytes) {
+            built[threadIdx.x] = from;
+            // An extent of 0 would wrap to 2^32 (the map holds extents less one); such maps stay unused.
+            if (columns == 0 || rows == 0) return;
+            ptx::tensor_map_address(map, address);
+            ptx::tensor_map_extent<0>(map, columns);
+            ptx::tensor_map_extent<1>(map, rows);
+            ptx::tensor_map_stride<0>(map, row_bytes);
+        };
+        if (which == 0) {
+            matrix(templates.a[step], groups.ptr_a[group], a_across ? m : k, a_across ? k : m,
+                   groups.ld_a[group] * operand_bytes);
+        } else if (which == 1) {
+            const uint64_t row_bytes = groups.ld_b[group] * operand_bytes;
+            if (gate == GATE_NONE) {
+                matrix(templates.b, groups.ptr_b[group], b_across ? n : k, b_across ? k : n,
+                       row_bytes);
+            } else {
+                const bool halves = gate == GATE_HALVES;
+                const bool eights = n % 16 == 0;
+                const uint64_t next = row_bytes * (halves ? 1 : 2);
+                matrix(eights ? templates.eights : templates.pairs, groups.ptr_b[group], k,
+                       eights ? 8 : n / 2, next);
+                if (k > 0) ptx::tensor_map_stride<1>(map, row_bytes * (halves ? n / 2 : 1));
+                if (k > 0 && eights) {
+                    ptx::tensor_map_extent<3>(map, n / 16);
+                    ptx::tensor_map_stride<2>(map, 8 * next);
+                }
+            }
+        } else {
+            const bool wide = groups.type_c[group] == TYPE_F32;
+            matrix(wide ? templates.c32[step] : templates.c16[step], groups.ptr_c[group], n, m,
+                   groups.ld_c[group] * (wide ? 4 : 2));
         }
     }
     __syncthreads();

@@ -22,7 +22,6 @@ from gemmctl.kernels.constants import (
     BOX_ROWS,
     FILL_THREADS,
     FLAGS_PER_TILE,
-    HALF_ROWS,
     HASH_THREADS,
     K_TILE,
     MAP_BYTES,
@@ -260,7 +259,6 @@ class CudaSession:
             params = Params(
                 tiles=tiles,
                 tile_count=len(launch.tiles),
-                adds=bool(launch.tiles["beta"].any()),
                 counter=counter,
                 flags=flags,
                 tables=block,
@@ -277,16 +275,25 @@ class CudaSession:
     def _map_arguments(self, ready: _Ready) -> list[Any]:
         """What the kernel build_maps is told: a template for every box, groups, element sizes."""
         kernel, count = ready.launch.kernel, len(ready.launch.groups)
-        across_a, across_b = (BOX_ROWS, K_TILE // kernel.cluster), (BOX_ROWS, K_TILE)
+        widths = [WIDTH_STEP * (i + 1) for i in range(WIDTHS)]
+        a = [
+            (BOX_ROWS, K_TILE // kernel.cluster)
+            if kernel.a_across
+            else (K_TILE, width // kernel.cluster)
+            for width in widths
+        ]
+        b = (BOX_ROWS, K_TILE) if kernel.b_across else (K_TILE, kernel.rows)
+        # Rows of B that a gate multiplies, eight and eight: of a few, and of a tile.
+        pairs = [(K_TILE, 8, 2), (K_TILE, 8, 2, kernel.rows // 16)]
         boxes = [
-            across_a if kernel.a_across else (K_TILE, WIDTH_STEP * (i + 1) // kernel.cluster)
-            for i in range(WIDTHS)
+            *((kernel.operand, box) for box in (*a, b, *pairs)),
+            *(("bf16", (64, width)) for width in widths),  # of C, 128 bytes wide
+            *(("f32", (32, width)) for width in widths),
         ]
-        boxes += [
-            across_b if kernel.b_across else (K_TILE, rows) for rows in (kernel.rows, HALF_ROWS)
-        ]
+        # Only the box counts: build_maps puts in the rest.
         templates = b"".join(
-            encode_map(kernel.operand, self.base, (64, 64), 256, box).tobytes() for box in boxes
+            encode_map(dtype, self.base, box, (256,) * (len(box) - 1), box).tobytes()
+            for dtype, box in boxes
         )
         return [
             (ctypes.c_uint8 * len(templates)).from_buffer_copy(templates),

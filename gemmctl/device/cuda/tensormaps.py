@@ -15,9 +15,16 @@ MAP_BYTES = 128  # of a tensor map, which has to lie on a multiple of it
 
 
 def encode_map(
-    dtype: str, address: int, extents: tuple[int, int], row_bytes: int, box: tuple[int, int]
+    dtype: str,
+    address: int,
+    extents: tuple[int, ...],
+    strides: tuple[int, ...],
+    box: tuple[int, ...],
 ) -> npt.NDArray[np.uint8]:
-    """A tensor map of a matrix, by the driver: 128 bytes, extents and box innermost first.
+    """A tensor map by the driver: 128 bytes.
+
+    ``extents`` and ``box`` count elements, innermost first; ``strides`` are the bytes from one to
+    the next in every dimension but the first.
 
     Called through the driver's entry point: the Python wrapper hands over unaligned memory.
     """
@@ -26,6 +33,7 @@ def encode_map(
         ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32, ctypes.c_void_p,
         *[ctypes.c_void_p] * 4, *[ctypes.c_int] * 4,
     )(int(entry))  # fmt: skip
+    rank = len(box)
     room = np.zeros(2 * MAP_BYTES, np.uint8)
     skip = -room.ctypes.data % MAP_BYTES
     made = room[skip : skip + MAP_BYTES]
@@ -35,12 +43,12 @@ def encode_map(
     result = encode(
         made.ctypes.data,
         dtypes.BY_NAME[dtype].tensormap_code,
-        2,
+        rank,
         address,
-        (ctypes.c_uint64 * 2)(*extents),
-        (ctypes.c_uint64 * 1)(row_bytes),
-        (ctypes.c_uint32 * 2)(*box),
-        (ctypes.c_uint32 * 2)(1, 1),
+        (ctypes.c_uint64 * rank)(*extents),
+        (ctypes.c_uint64 * (rank - 1))(*strides),
+        (ctypes.c_uint32 * rank)(*box),
+        (ctypes.c_uint32 * rank)(*[1] * rank),
         0,
         swizzle_128,
         l2_128,

@@ -1,0 +1,1 @@
+"""Problem lists made from a few options: layers of models, batches, random shapes, peers' lists."""

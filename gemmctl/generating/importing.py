@@ -1,0 +1,202 @@
+"""Lists of other tools, and tokens per expert as routers log them, made into problems.
+
+What a file is, is seen from its contents: an array of numpy, shapes of CUTLASS's profiler
+(``[1024x1024x128][16x8x8]``) or of its examples (``0 256x512x128``), lines ``M N K``, JSON or YAML
+with numbers, or matmuls as hipBLASLt logs them and hipblaslt-bench reads them.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+
+from gemmctl.errors import ListError, UsageError
+from gemmctl.generating import hipblaslt
+from gemmctl.generating.listing import Group, Made, element_types, extents
+from gemmctl.generating.source import EXPECTED, Source, group, refuse, size
+from gemmctl.lists import yamlfile
+from gemmctl.lists.fields import FIELDS
+from gemmctl.lists.yamlfile import Node
+
+NPY = b"\x93NUMPY"  # how an array that numpy saved begins
+SHAPE = r"(\d+)[xX](\d+)[xX](\d+)"
+IF_TOKENS = "if they are tokens per expert, give --n and --k"
+
+
+@dataclass(frozen=True)
+class Import:
+    """A list from a file; with n and k, its numbers are tokens per expert."""
+
+    file: Source
+    n: int | None
+    k: int | None
+    dtype: str
+    name: str | None
+
+    kind: ClassVar[str] = "import"
+
+    def made(self) -> tuple[Made, ...]:
+        """A problem, or one for each row or line that is one of its own.
+
+        Raises UsageError or ListError for what is not of a form that is known.
+        """
+        given = element_types(self.dtype)
+        if (self.n is None) != (self.k is None):
+            raise UsageError("--n and --k go together: the weights of tokens per expert are n x k")
+        if self.n is None or self.k is None:
+            what, found = shapes(self.file)
+            problems = [[{**given, **group} for group in groups] for groups in found]
+        else:
+            what, sizes = "tokens per expert", {"n": self.n, "k": self.k}
+            problems = [
+                [given | {"m": tokens} | sizes for tokens in row] for row in counts(self.file)
+            ]
+        if not all(problems):
+            raise UsageError(f"{self.file.called} has no numbers; it should have {EXPECTED}")
+        name = self.name or ("stdin" if self.file.path == "-" else Path(self.file.path).stem)
+        if len(problems) == 1:
+            return (Made(name, (f"From {what}: {extents(problems[0])}.",), problems[0]),)
+        about = (f"From {what}: {len(problems)} problems.",)
+        return tuple(Made(f"{name}-{i}", about, groups) for i, groups in enumerate(problems, 1))
+
+
+def counts(source: Source) -> list[list[int]]:
+    """Tokens per expert: of a text or a list one row, of a table a row for each of its own.
+
+    Raises UsageError or ListError for anything else.
+    """
+    if source.data.startswith(NPY):
+        return _array(source)
+    if _is_yaml(source):
+        items = _load(source)
+        if all(isinstance(item.value, list) for item in items):
+            return [[_integer(cell) for cell in _items(item)] for item in items]
+        return [[_integer(item) for item in items]]
+    found = []
+    for line, text in source.lines():
+        for word in re.finditer(r"[^\s,;]+", text):
+            mark = source.mark(line, text, word.start())
+            if re.fullmatch(rf"\[?{SHAPE}.*", word[0]):
+                refuse(mark, "this is a shape with an N and K of its own; leave out --n and --k")
+            if not re.fullmatch(r"\d+", word[0], re.ASCII):
+                refuse(mark, f"expected tokens per expert, whole numbers, not '{word[0]}'")
+            found.append(size(int(word[0]), mark))
+    return [found]
+
+
+def shapes(source: Source) -> tuple[str, list[list[Group]]]:
+    """What a file is, and its problems: of each group m, n, k and whatever else it says.
+
+    Raises UsageError or ListError for what is not of a form that is known.
+    """
+    if source.data.startswith(NPY):
+        rows = _array(source)
+        if len(rows[0]) != 3:
+            told = f"{source.called} has rows of {len(rows[0])} numbers, not of M, N and K"
+            raise UsageError(f"{told}; {IF_TOKENS}")
+        return "an array of M, N and K", [[group(row) for row in rows]]
+    if _is_yaml(source):
+        items = _load(source)
+        if all(isinstance(item.value, dict) for item in items):
+            return "matmuls of hipBLASLt, D transposed", [
+                [hipblaslt.matmul(item)] for item in items
+            ]
+        return "rows of M, N and K", [[_row(item) for item in items]]
+    if source.beginning.startswith("["):
+        return "shapes of CUTLASS", list(_bracketed(source))
+    groups, indexed = [], False
+    for line, text in source.lines():
+        found = re.fullmatch(rf"\s*(\d+\s+)?{SHAPE}\s*", text, re.ASCII)
+        plain = re.fullmatch(r"\s*(\d+)[\s,]+(\d+)[\s,]+(\d+)[\s,]*", text, re.ASCII)
+        mark = source.mark(line, text, len(text) - len(text.lstrip()))
+        if found:
+            indexed = indexed or found[1] is not None
+            groups.append(group([size(int(each), mark) for each in found.groups()[1:]]))
+        elif plain:
+            groups.append(group([size(int(each), mark) for each in plain.groups()]))
+        elif re.fullmatch(r"[\d\s,]+", text, re.ASCII):
+            told = f"expected {EXPECTED}, not {len(re.findall(r'[0-9]+', text))} numbers"
+            refuse(mark, f"{told}; {IF_TOKENS}")
+        else:
+            refuse(mark, f"expected {EXPECTED}")
+    return "shapes of CUTLASS" if indexed else "lines of M, N and K", [groups]
+
+
+def _is_yaml(source: Source) -> bool:
+    """Whether it is JSON or YAML and not brackets of CUTLASS."""
+    return bool(re.match(r"\[(?!\s*\d+[xX])|\{|-|[A-Za-z_]+:", source.beginning))
+
+
+def _bracketed(source: Source) -> Iterator[list[Group]]:
+    """A problem for each run of brackets: a line, or what commas make of it."""
+    for line, text in source.lines():
+        at = 0
+        for part in text.split(","):
+            mark = source.mark(line, text, at)
+            if part.strip():
+                if not re.fullmatch(rf"(\s*\[\s*{SHAPE}\s*\]\s*)+", part, re.ASCII):
+                    refuse(mark, "expected [MxNxK][MxNxK]..., with commas between problems")
+                yield [group([size(int(each), mark) for each in found])
+                       for found in re.findall(SHAPE, part)]  # fmt: skip
+            at += len(part) + 1
+
+
+def _array(source: Source) -> list[list[int]]:
+    """The rows of an array that numpy saved; of one with one axis, one row."""
+    try:
+        array = np.load(io.BytesIO(source.data), allow_pickle=False)
+    except (ValueError, EOFError, OSError) as error:
+        raise UsageError(f"{source.called} is no array that numpy can read: {error}") from None
+    if array.dtype.kind not in "iu" or array.ndim not in (1, 2) or not array.size:
+        shape = "x".join(map(str, array.shape)) or "one"
+        told = (
+            f"{source.called} holds {shape} of {array.dtype}; save integers, with one axis or two"
+        )
+        raise UsageError(told)
+    wrong = (array < 0) | (array > FIELDS["m"].high)  # type: ignore[union-attr]
+    if wrong.any():
+        value = array[wrong][0]
+        raise UsageError(f"{source.called} holds {value}; a size is {FIELDS['m']}")
+    rows: list[list[int]] = np.atleast_2d(array).tolist()
+    return rows
+
+
+def _load(source: Source) -> list[Node]:
+    """The items of a list in JSON or YAML."""
+    errors: yamlfile.Errors = []
+    node = yamlfile.load(source.text, source.called, errors)
+    if errors:
+        raise ListError(errors)
+    if isinstance(node.value, dict):
+        if "gemmctl" in node.value:
+            refuse(node.mark, "this is a problem list already; gemmctl run reads it")
+        refuse(node.mark, "expected a list of numbers, of [M, N, K], or of matmuls such as "
+               "{M: 128, N: 256, K: 64}; write out what test data expand to")  # fmt: skip
+    return _items(node)
+
+
+def _items(node: Node) -> list[Node]:
+    if not isinstance(node.value, list) or not node.value:
+        refuse(node.mark, "expected a list of at least one")
+    return node.value
+
+
+def _integer(node: Node) -> int:
+    if type(node.value) is not int:
+        refuse(node.mark, f"expected {FIELDS['m']}")
+    return size(node.value, node.mark)
+
+
+def _row(node: Node) -> Group:
+    if type(node.value) is int:
+        refuse(node.mark, f"expected [M, N, K], not a number; {IF_TOKENS}")
+    sizes = [_integer(cell) for cell in _items(node)]
+    if len(sizes) != 3:
+        refuse(node.mark, f"expected M, N and K, not {len(sizes)} numbers; {IF_TOKENS}")
+    return group(sizes)

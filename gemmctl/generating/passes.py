@@ -1,0 +1,38 @@
+"""The three products of a linear layer, Y[tokens, N] = X[tokens, K] W[N, K]^T, and their groups.
+
+Matrices lie as a model has them: activations are rows of tokens, weights N rows of K.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from gemmctl.generating.listing import Group, Value
+
+PASSES = {
+    "forward": "forward",
+    "dgrad": "dX = dY W",
+    "wgrad": "dW += dY^T X, in place",
+}
+INTO_F32 = "bf16:f32"  # of weight gradients, which are summed over micro-batches
+
+
+def usual_type(pass_: str) -> str:
+    """The element types of a pass, as --dtype has them, if none are given."""
+    return INTO_F32 if pass_ == "wgrad" else "bf16"
+
+
+def groups(
+    pass_: str, tokens: Iterable[int], n: int, k: int, types: dict[str, Value]
+) -> list[Group]:
+    """A group for each number of tokens, of a layer whose weights are n x k.
+
+    forward: Y, tokens x n. dgrad: dX = dY W, tokens x k; W lies across. wgrad: dW += dY^T X,
+    n x k, the sum goes over tokens; both lie across.
+    """
+    if pass_ == "forward":
+        return [types | {"m": m, "n": n, "k": k} for m in tokens]
+    if pass_ == "dgrad":
+        return [types | {"b_layout": "row", "m": m, "n": k, "k": n} for m in tokens]
+    across: dict[str, Value] = {"a_layout": "col", "b_layout": "row", "beta": 1, "inplace": True}
+    return [types | across | {"m": n, "n": k, "k": depth} for depth in tokens]

@@ -1,0 +1,79 @@
+"""A file to import: its bytes, its lines, and what is wrong with a place in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, NoReturn
+
+from gemmctl.errors import ListError, Mark, UsageError
+from gemmctl.generating.listing import Group
+from gemmctl.lists.fields import FIELDS
+
+EXPECTED = "M N K, MxNxK, INDEX MxNxK, or [MxNxK][MxNxK]..."
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file's bytes, and its path as it was given; ``-`` is standard input."""
+
+    path: str
+    data: bytes
+
+    def __str__(self) -> str:
+        return self.path
+
+    @property
+    def called(self) -> str:
+        """What errors call it."""
+        return "<stdin>" if self.path == "-" else self.path
+
+    @property
+    def text(self) -> str:
+        """Its text; what is not UTF-8 becomes a character that no list has."""
+        return self.data.decode(errors="replace").removeprefix("\ufeff")
+
+    def lines(self) -> Iterator[tuple[int, str]]:
+        """The lines that are not blank or comments, counted from 1."""
+        for line, text in enumerate(self.text.splitlines(), 1):
+            if text.strip() and not text.lstrip().startswith("#"):
+                yield line, text
+
+    @property
+    def beginning(self) -> str:
+        """The first line that is not blank or a comment, without blanks before it."""
+        return next((text.lstrip() for _, text in self.lines()), "")
+
+    def mark(self, line: int, text: str, at: int) -> Mark:
+        """The place of a character, counted from 0, of a line."""
+        return Mark(self.called, line, at + 1, text)
+
+
+def read(path: str, stdin: BinaryIO) -> Source:
+    """The file at a path; raises UsageError if it cannot be read or is empty."""
+    try:
+        data = stdin.read() if path == "-" else Path(path).read_bytes()
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}; check the path") from None
+    source = Source(path, data)
+    if not data.strip():
+        raise UsageError(f"{source.called} is empty; it should have {EXPECTED}, or tokens")
+    return source
+
+
+def group(sizes: list[int]) -> Group:
+    """A group of m, n and k."""
+    return dict(zip("mnk", sizes, strict=True))
+
+
+def size(value: int, mark: Mark) -> int:
+    """The value, if it may be a size; raises ListError if not."""
+    if FIELDS["m"].read(value) is None:
+        refuse(mark, f"a size must be {FIELDS['m']}, not {value}")
+    return value
+
+
+def refuse(mark: Mark, message: str) -> NoReturn:
+    """Raises ListError with one error."""
+    raise ListError([(mark, message)])

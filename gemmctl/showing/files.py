@@ -1,0 +1,62 @@
+"""Files of --save: written aside and renamed, so that they are never half there."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+
+from gemmctl.errors import UsageError
+
+_BEGINNING = 200  # bytes of a file that are enough to see what it is
+
+
+def check(path: str, ours: re.Pattern[bytes], what: str, instead: str) -> None:
+    """Raise UsageError if a file could not, or should not, be written; leaves nothing behind.
+
+    Only files that begin as ``ours`` are ever replaced, and empty ones; ``what`` they are and what
+    to do ``instead`` of naming a standard stream is for the sentences.
+    """
+    if not path:
+        raise UsageError("cannot save to a file without a name; give --save a path")
+    if path == "-":
+        raise UsageError(f"--save writes a file; {instead} to standard output")
+    if os.path.exists(path):
+        if not os.path.isfile(path):
+            raise UsageError(f"cannot save to {path}: it is not a file")
+        if any(os.path.samestat(os.stat(path), os.fstat(number)) for number in range(3)):
+            raise UsageError(f"cannot save to {path}: it is one of the standard streams; {instead}")
+        if not os.access(path, os.W_OK):
+            raise UsageError(f"cannot save to {path}: no write permission")
+    aside = _aside(path)
+    try:
+        with open(aside, "x"):
+            os.unlink(aside)
+        if os.path.exists(path):
+            with open(path, "rb") as file:
+                beginning = file.read(_BEGINNING)
+            if beginning and not ours.match(beginning):
+                raise UsageError(f"cannot save to {path}: it is not {what}, and only those "
+                                 "are replaced; choose another name")  # fmt: skip
+    except OSError as error:
+        raise UsageError(f"cannot save to {path}: {error.strerror}") from None
+
+
+def replace(path: str, text: str) -> None:
+    """Write a file anew; raises UsageError if the file system refuses: it then is as it was."""
+    aside = _aside(path)
+    try:
+        with open(aside, "x", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(aside, os.path.realpath(path))
+    except BaseException as error:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(aside)
+        if isinstance(error, OSError):
+            raise UsageError(f"cannot save to {path}: {error.strerror}") from None
+        raise
+
+
+def _aside(path: str) -> str:
+    folder, name = os.path.split(os.path.realpath(path))
+    return os.path.join(folder, f".{name}.{os.getpid()}.part")

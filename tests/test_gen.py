@@ -1,0 +1,407 @@
+"""``gemmctl gen``: lists from a few options."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import re
+import shlex
+from collections.abc import Iterable
+from decimal import getcontext, localcontext
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from gemmctl.cli import app
+from gemmctl.commands import gen as command
+from gemmctl.errors import UsageError
+from gemmctl.generating import listing, models
+from gemmctl.generating.family import KINDS as FAMILY
+from gemmctl.generating.family import family
+from gemmctl.lists import reading
+from gemmctl.lists.problem import Group, Problem
+from support import PROBLEMS, ROOT, Command
+
+KINDS = ("moe", "lora", "batched", "wgrad", "random", "sweep", "import", "family")
+OWN = ("--experts", "8", "--topk", "2", "--n", "256", "--k", "128")  # in place of a model
+
+
+def made(*args: str, stdin: str = "") -> str:
+    """What ``gemmctl gen`` prints."""
+    done = CliRunner().invoke(app, ["gen", *args], input=stdin, catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def problems(text: str) -> list[Problem]:
+    return reading.load(["-"], io.StringIO(text))
+
+
+def problems_of(texts: Iterable[str]) -> list[Problem]:
+    return [problem for text in texts for problem in problems(text)]
+
+
+def groups(*args: str, stdin: str = "") -> tuple[Group, ...]:
+    """The groups of the one problem that ``gemmctl gen`` prints."""
+    (found,) = problems(made(*args, stdin=stdin))
+    return found.groups
+
+
+def shapes(*args: str, stdin: str = "") -> list[tuple[int, int, int]]:
+    return [(group.m, group.n, group.k) for group in groups(*args, stdin=stdin)]
+
+
+# The same bytes everywhere
+
+
+def test_a_list_says_what_made_it_and_what_it_is() -> None:
+    given = "moe", *OWN, "--tokens", "5", "--ep", "2", "--rank", "1", "--seed", "3"
+    command, *lines = made(*given).splitlines()
+    whole = (*given[:-2], "--routing", "uniform", "--pass", "forward", "--dtype", "bf16")
+    assert command == " ".join(("# gemmctl gen", *whole, *given[-2:]))
+    assert lines == [
+        "# Experts with 256 x 128 weights, forward: 5 tokens choose 2 of 8 experts, uniform.",
+        "# Rank 1 of 2 has 4 of them with 4 rows, 0 to 2 an expert, max/mean 2.00, 1 empty.",
+        "gemmctl: 1",
+        "problems:",
+        "  - name: moe-8x256x128-t5-uniform-r1of2",
+        "    defaults: {a: bf16, b: bf16, d: bf16, n: 256, k: 128}",
+        "    groups:",
+        "      - {m: 1}",
+        "      - {m: 2}",
+        "      - {m: 1}",
+        "      - {m: 0}",
+    ]
+
+
+# Whoever changes one of these changes every list that was ever made so: never for a new version.
+BYTES = {
+    "moe --model deepseek-v3 --tokens 4096 --ep 8 --routing zipf:1.2 --seed 7": "4b79e3c3179462d4",
+    "moe --model kimi-k2 --layer down --tokens 999 --routing lognormal:0.8": "1aaee2abd396fb68",
+    "moe --model qwen3-next --tokens 64 --routing hot:16 --pass dgrad": "2469f5da4d1d1a82",
+    "moe --model glm-5 --tokens 64 --pass wgrad --seed 12345678901234567890": "da0ce731355155ad",
+    "lora --adapters 100 --tokens 5000 --routing zipf:0.9 --layer up": "79437e4541d5005a",
+    "batched --mnk 512x1536x96 --count 64": "88e060fc8229042c",
+    "wgrad --weights 4096x7168:4 --weights 2048x768 --tokens 700:1300 --seed 1": "80c7a4c214c6a6e4",
+    "random --groups 50 --m 0:300 --align 64x8x16 --dtype bf16,f16:f32": "8d22b147cc775892",
+    "random --groups 300 --m 1:100000 --n 8 --k 16:4096 --log-uniform": "19c684632c4bf1d8",
+    "sweep --m 1:4096 --n 4096 --k 7168 --count 8": "8969b1977993d09e",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("args", BYTES)
+def test_a_command_makes_the_bytes_that_it_always_made(args: str) -> None:
+    assert hashlib.sha256(made(*args.split()).encode()).hexdigest()[:16] == BYTES[args]
+
+
+@pytest.mark.parametrize("args", BYTES)
+def test_the_precision_of_decimals_elsewhere_in_the_process_does_not_matter(args: str) -> None:
+    with localcontext():
+        getcontext().prec = 3
+        assert hashlib.sha256(made(*args.split()).encode()).hexdigest()[:16] == BYTES[args]
+
+
+def test_another_seed_makes_another_list() -> None:
+    assert len({made("moe", *OWN, "--tokens", "99", "--seed", f"{seed}") for seed in range(5)}) == 5
+
+
+@cache
+def lists(seed: int = 0) -> dict[str, str]:
+    """The texts of a family."""
+    return {name: listing.text(request) for name, request in family(seed)}
+
+
+@pytest.mark.parametrize("kind", FAMILY)
+def test_the_command_in_a_list_makes_that_list(kind: str) -> None:
+    for number in range(1, FAMILY[kind][0] + 1):
+        text = lists()[f"{kind}-{number:03}"]
+        line = text.splitlines()[0]
+        assert line.startswith(listing.BEGINNING)
+        assert made(*shlex.split(line)[3:]) == text
+
+
+def test_a_list_can_be_piped_into_run(gemmctl: Command) -> None:
+    listed = gemmctl("gen", "moe", *OWN, "--tokens", "16", "--name", "mine")
+    assert (listed.returncode, listed.stderr) == (0, "")
+    done = gemmctl("run", "-", "-f", "json", "--max-time", "0", stdin=listed.stdout)
+    (one,) = json.loads(done.stdout)["problems"]
+    assert (one["name"], sum(group["count"] for group in one["groups"])) == ("mine", 8)
+
+
+# Experts
+
+
+def test_a_model_has_the_shapes_of_its_layers() -> None:
+    for layer, shape in (("gate_up", (4096, 7168)), ("down", (7168, 2048))):
+        found = shapes("moe", "--model", "deepseek-v3", "--layer", layer, "--tokens", "8")
+        assert {(n, k) for _, n, k in found} == {shape}
+        assert len(found) == 256
+
+
+@pytest.mark.parametrize("name", models.models())
+def test_every_model_says_where_its_numbers_stand(name: str) -> None:
+    model = models.find(name)
+    assert re.fullmatch(r"[\w.-]+/[\w.-]+, config\.json(, \w+)?: \w+(, \w+){3}", model.source)
+    assert 1 <= model.top_k < model.experts
+    assert not model.hidden % 32
+    assert not model.intermediate % 32
+
+
+def test_the_ranks_have_all_tokens_of_all_experts_between_them() -> None:
+    options = ("moe", "--model", "qwen3-30b-a3b", "--tokens", "300", "--routing", "zipf:1")
+    whole = shapes(*options)
+    parts = [shapes(*options, "--ep", "4", "--rank", f"{rank}") for rank in range(4)]
+    assert [shape for part in parts for shape in part] == whole
+    assert sum(m for m, _, _ in whole) == 300 * 8
+
+
+def test_the_comment_has_rows_evenness_and_empty_experts() -> None:
+    text = made("moe", "--model", "mixtral-8x7b", "--routing", "counts:-", stdin="0 3 0 9 2 1 1 0")
+    assert "tokens of 8 experts as counted." in text
+    assert "has 8 of them with 16 rows, 0 to 9 an expert, max/mean 4.50, 3 empty." in text
+
+
+def test_dgrad_reads_weights_as_the_forward_pass_stores_them() -> None:
+    forward, dgrad = (
+        groups("moe", *OWN, "--tokens", "9", "--pass", which) for which in ("forward", "dgrad")
+    )
+    for y, dx in zip(forward, dgrad, strict=True):
+        assert (dx.m, dx.n, dx.k) == (y.m, y.k, y.n)
+        assert (y.b_layout, y.ldb) == ("col", 128)  # 256 rows of 128
+        assert (dx.a_layout, dx.b_layout, dx.d_layout, dx.ldb) == ("row", "row", "row", 128)
+
+
+def test_wgrad_sums_over_tokens_into_float32_in_place() -> None:
+    forward, wgrad = (
+        groups("moe", *OWN, "--tokens", "9", "--pass", which) for which in ("forward", "wgrad")
+    )
+    for y, dw in zip(forward, wgrad, strict=True):
+        assert (dw.m, dw.n, dw.k) == (y.n, y.k, y.m)
+        assert (dw.a_layout, dw.b_layout, dw.d_layout) == ("col", "row", "row")
+        assert (dw.d, dw.beta, dw.inplace) == ("f32", 1, True)
+
+
+def test_counts_may_be_text_json_or_npy(tmp_path: Path) -> None:
+    tokens = [3, 0, 5, 1, 1, 2, 0, 4]
+    (tmp_path / "a.txt").write_text("# of a router\n3 0 5\n1, 1, 2\n0;4\n")
+    (tmp_path / "a.json").write_text(json.dumps(tokens))
+    np.save(tmp_path / "a.npy", np.array(tokens, np.int32))
+    for name in ("a.txt", "a.json", "a.npy"):
+        found = shapes("moe", *OWN, "--routing", f"counts:{tmp_path / name}")
+        assert [m for m, _, _ in found] == tokens
+
+
+# Other kinds
+
+
+def test_adapters_are_narrow_on_one_side() -> None:
+    options = ("lora", "--adapters", "40", "--tokens", "500", "--ranks", "8,64", "--hidden", "512")
+    down, up = (shapes(*options, "--layer", layer) for layer in ("down", "up"))
+    assert {(n, k) for _, n, k in down} == {(8, 512), (64, 512)}
+    assert up == [(m, k, n) for m, n, k in down]
+    assert sum(m for m, _, _ in down) == 500
+
+
+def test_batched_takes_shapes_as_run_does() -> None:
+    found = shapes("batched", "--mnk", "1x2x3", "--mnk", "4x5x6:3", "--count", "2")
+    assert found == [(1, 2, 3)] * 2 + [(4, 5, 6)] * 3
+
+
+def test_gradients_of_dense_weights_draw_their_tokens_from_a_range() -> None:
+    found = groups("wgrad", "--weights", "64x32:50", "--weights", "8x16", "--tokens", "100:110")
+    assert {(group.m, group.n) for group in found[:50]} == {(64, 32)}
+    assert (found[50].m, found[50].n) == (8, 16)
+    assert {group.k for group in found} == set(range(100, 111))
+    assert all(
+        (g.a_layout, g.b_layout, g.d, g.inplace) == ("col", "row", "f32", True) for g in found
+    )
+
+
+def test_random_sizes_lie_in_their_ranges_and_are_aligned() -> None:
+    options = ("--groups", "400", "--m", "10:20", "--n", "30:100", "--k", "1:64")
+    found = shapes("random", *options, "--align", "1x16x8")
+    assert {m for m, _, _ in found} == set(range(10, 21))
+    assert {n for _, n, _ in found} == {32, 48, 64, 80, 96}
+    assert {k for _, _, k in found} == set(range(8, 65, 8))
+
+
+def test_log_uniform_sizes_are_as_often_small_as_large() -> None:
+    found = shapes("random", "--groups", "1000", "--m", "1:4096", "--log-uniform", "--align", "1")
+    assert 450 < sum(m < 64 for m, _, _ in found) < 550
+
+
+def test_random_groups_draw_one_of_the_types() -> None:
+    found = groups("random", "--groups", "30", "--dtype", "bf16,f16:f32")
+    assert {(g.a, g.b, g.d) for g in found} == {("bf16",) * 3, ("f16", "f16", "f32")}
+
+
+@pytest.mark.parametrize(
+    ("sizes", "values"),
+    [("1:9", [1, 2, 4, 8]), ("3:12:4", [3, 7, 11]), ("5,1,9", [5, 1, 9]), ("0:2:1", [0, 1, 2])],
+)
+def test_a_sweep_has_a_problem_for_each_size(sizes: str, values: list[int]) -> None:
+    options = ("sweep", "--m", "7", "--n", sizes, "--k", "64", "--count", "2")
+    found = problems(made(*options))
+    assert [problem.name for problem in found] == [f"sweep-7x{value}x64" for value in values]
+    named = problems(made(*options, "--name", "mine"))
+    assert [problem.name for problem in named] == [f"mine-n{value}" for value in values]
+    assert [[g.n for g in problem.groups] for problem in found] == [[n, n] for n in values]
+
+
+# Files
+
+
+def test_a_list_can_be_saved_and_made_again(gemmctl: Command, tmp_path: Path) -> None:
+    for count in ("1", "2"):
+        options = ("--mnk", "8x8x8", "--count", count)
+        done = gemmctl("gen", "batched", *options, "-o", "mine.yaml")
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+        assert (tmp_path / "mine.yaml").read_text() == made("batched", *options)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.yaml"]
+
+
+def test_only_a_generated_list_is_replaced(gemmctl: Command, tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("gemmctl: 1\n")
+    done = gemmctl("gen", "batched", "--mnk", "8x8x8", "-o", path)
+    assert done.returncode == 2
+    assert "it is not a generated list, and only those are replaced" in done.stderr
+    assert path.read_text() == "gemmctl: 1\n"
+
+
+# What is wrong
+
+
+WRONG = {
+    "moe --model deepseek-v4 --tokens 1": "there is no 'deepseek-v4'; did you mean deepseek-v3?",
+    "moe --model glm-5 --n 4 --tokens 1": "--n is the model's; leave it out, or --model",
+    "moe --experts 8 --k 5 --tokens 1": "and --k; --topk --n are missing",
+    "moe --experts 2 --topk 3 --n 8 --k 8 --tokens 1": "a token cannot choose 3 of 2",
+    "moe --experts 2 --topk 1 --n 8 --k 8 --layer down --tokens 1": "--layer is a model's",
+    "moe --model glm-5": "--tokens is missing",
+    "moe --model glm-5 --tokens 1 --ep 7": "--ep: 256 experts are not shared evenly by 7",
+    "moe --model glm-5 --tokens 1 --ep 8 --rank 8": "--rank: of 8 the last is 7, not 8",
+    "moe --model glm-5 --tokens 1 --routing zip:1": "'zip:1' is no routing; write uniform, zipf:S",
+    "moe --model glm-5 --tokens 1 --routing zipf:x": "'x' is no number for zipf; write zipf:1.2",
+    "moe --model glm-5 --tokens 1 --routing zipf:21": "zipf goes up to 20, not 21",
+    "moe --model glm-5 --tokens 1 --routing hot:256": "leaves none that is not hot; write hot:32",
+    "moe --model glm-5 --tokens 1 --routing counts:": "'counts:' is no routing",
+    "moe --model glm-5 --routing counts:nope.txt": "cannot read nope.txt: No such file",
+    "moe --model glm-5 --tokens 1 --routing counts:-": "--tokens: counts:- has the tokens already",
+    "moe --model glm-5 --routing counts:-": "the tokens of 2 experts, and there are 256",
+    "lora --ranks 0": "--ranks: '0' are no ranks; write 16, or 16,32,64",
+    "lora --routing counts:-": "--routing: counts are of experts",
+    "batched --mnk 8x8": "--mnk: '8x8' is no shape; write MxNxK",
+    "batched --mnk 8x8x8 --dtype bf17": "a of 8x8x8 must be one of bf16, f16, not bf17",
+    "batched --mnk 8x8x8 --dtype ,": "--dtype: ',' is no type; write bf16, or bf16:f32",
+    "batched --mnk 8x8x9999999999": "k of 8x8x9999999999 must be an integer from 0 to 2147483647",
+    "batched --mnk 8x8x8:2000000": "has 2000000 groups, and a problem at most 1048576",
+    "batched --mnk 8x8x8:0": "count of 8x8x8:0 must be an integer from 1 to 1048576, not 0",
+    "batched --mnk 8x8x8 --name ' x'": "--name: ' x' is no line of text",
+    "wgrad --weights 8 --tokens 9": "--weights: '8' is no shape of weights; write NxK",
+    "wgrad --weights 8x8 --tokens 9:8": "--tokens: 9 is more than 8; write 8:9",
+    "random --m 1:7 --align 8": "--m: no multiple of 8 lies in 1:7",
+    "random --m 0:7 --log-uniform": "--m: log-uniform sizes begin with 1 or more, not 0",
+    "random --n few": "--n: 'few' is no size; write 128, or a range such as 64:4096",
+    "random --align 8x8": "--align: '8x8' is none; write 8, or 1x8x8 for M, N and K",
+    "sweep --m 1 --n 2 --k 3": "none of --m, --n and --k has several values; one has to",
+    "sweep --m 1:2 --n 2,4 --k 3": "--m and --n have several values; one has to",
+    "sweep --m 0:2 --n 2 --k 3": "--m: 0 doubled stays 0; begin with 1, or write 0:2:STEP",
+    "sweep --m 2:1 --n 2 --k 3": "--m: 2:1 begins above its end",
+    "sweep --m 1:9:0 --n 2 --k 3": "--m: the step of '1:9:0' is 0",
+    "sweep --m 1:9999:1 --n 2 --k 3": "--m: 1:9999:1 has more than 1000 sizes",
+    "sweep --m many --n 2 --k 3": "--m: 'many' is no row of sizes; write 64,96,128",
+    "family /dev/null/x": "cannot make the folder /dev/null/x: Not a directory",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("args", WRONG)
+def test_a_wrong_option_is_named_with_its_mend(args: str) -> None:
+    done = CliRunner().invoke(app, ["gen", *shlex.split(args)], input="3 4")
+    assert isinstance(done.exception, UsageError)
+    assert done.stdout == ""
+    assert WRONG[args] in str(done.exception)
+
+
+def test_a_wrong_option_ends_with_exit_code_2_and_a_line(gemmctl: Command) -> None:
+    done = gemmctl("gen", "lora", "--ranks", "0")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "gemmctl: --ranks: '0' are no ranks; write 16, or 16,32,64\n"
+
+
+def test_the_limits_of_options_are_those_of_lists() -> None:
+    from gemmctl.lists.fields import MAX_EXTENT, MAX_GROUPS
+
+    assert (command.EXTENT, command.GROUPS) == (MAX_EXTENT, MAX_GROUPS)
+
+
+# The family
+
+
+def test_a_family_has_lists_of_every_kind_each_in_a_file(gemmctl: Command, tmp_path: Path) -> None:
+    done = gemmctl("gen", "family", "lists")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    found = sorted(path.stem for path in (tmp_path / "lists").iterdir())
+    assert found == sorted(lists())
+    assert len(found) == 140
+    kinds = {name.rpartition("-")[0] for name in found}
+    assert kinds == {"decode", "prefill", "dgrad", "wgrad", "dense-wgrad", "lora", "batched",
+                     "random", "sweep"}  # fmt: skip
+    for path in (tmp_path / "lists").iterdir():
+        assert path.read_text() == lists()[path.stem]
+
+
+@pytest.mark.parametrize("kind", FAMILY)
+def test_every_list_of_a_family_takes_10_us_to_3_ms_and_fits_a_gpu(kind: str) -> None:
+    texts = [text for name, text in lists().items() if name.rpartition("-")[0] == kind]
+    for problem in problems_of(texts):
+        assert problem.name.startswith(kind)
+        columns = problem.columns
+        m, n, k = columns.m, columns.n, columns.k
+        a, b, d = (columns.size(operand) for operand in "abd")
+        stored = (a * m * k + b * k * n + 2 * d * m * n).sum()  # in place or not
+        moved = (
+            (m * n > 0) * (a * m * k + b * k * n) + (1 + columns.accumulates) * d * m * n
+        ).sum()
+        seconds = max(2 * (m * n * k).sum() / 600e12, moved / 4e12)
+        assert 10e-6 <= seconds <= 3e-3
+        assert stored < 40e9
+
+
+def test_another_seed_makes_another_family() -> None:
+    assert lists(1).keys() == lists().keys()
+    assert not any(text == lists()[name] for name, text in lists(1).items())
+
+
+# The lists that ship
+
+
+BY_HAND = ("ragged", "edge", "tiny", "accumulate")
+SHIPPED = [path for path in sorted(PROBLEMS.glob("*.yaml")) if path.stem not in BY_HAND]
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_a_shipped_list_is_what_its_command_prints(path: Path) -> None:
+    text = path.read_text()
+    text = text[text.index(listing.BEGINNING) :]
+    _, _, *args = shlex.split(text.splitlines()[0], comments=False)[1:]
+    (found,) = problems(text)
+    tokens = "--n" in args or "counts:-" in args  # what the command read: M, or M N K
+    lines = [f"{g.m}" if tokens else f"{g.m} {g.n} {g.k}" for g in found.groups]
+    assert made(*args, stdin="\n".join(lines)) == text
+
+
+# The documents
+
+
+def test_the_readme_names_every_kind_and_option() -> None:
+    readme = (ROOT / "README.md").read_text()
+    for kind in KINDS:
+        assert f"`{kind}`" in readme or f"gemmctl gen {kind}" in readme
+        told = CliRunner().invoke(app, ["gen", kind, "--help"]).stdout
+        for option in re.findall(r"--[a-z][a-z-]*", told):
+            assert option in readme, f"gen {kind} {option}"

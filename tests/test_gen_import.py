@@ -1,0 +1,254 @@
+"""``gemmctl gen import``: lists of other tools, and tokens per expert."""
+
+from __future__ import annotations
+
+import io
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from gemmctl.cli import app
+from gemmctl.errors import ListError, UsageError
+from gemmctl.generating import importing
+from gemmctl.generating.source import Source
+from gemmctl.lists import reading
+from gemmctl.lists.problem import Group, Problem
+from support import Command
+
+WEIGHTS = ("--n", "4096", "--k", "7168")
+
+
+def imported(data: str | bytes, *args: str) -> list[Problem]:
+    """The problems of a list that ``gemmctl gen import -`` made of standard input."""
+    done = CliRunner().invoke(
+        app, ["gen", "import", "-", *args], input=data, catch_exceptions=False
+    )
+    assert done.exit_code == 0, done.output
+    return reading.load(["-"], io.StringIO(done.stdout))
+
+
+def shapes(data: str | bytes, *args: str) -> list[list[tuple[int, int, int]]]:
+    """M, N and K of the groups of each problem."""
+    return [[(g.m, g.n, g.k) for g in problem.groups] for problem in imported(data, *args)]
+
+
+def matmul(text: str) -> Group:
+    (problem,) = imported(f"- {{{text}}}")
+    (group,) = problem.groups
+    return group
+
+
+def npy(rows: object) -> bytes:
+    file = io.BytesIO()
+    np.save(file, np.array(rows))
+    return file.getvalue()
+
+
+# Shapes
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "1024 1024 128\n16 8 8\n",
+        "1024, 1024, 128\n\n# tiny\n16,8,8",
+        "1024x1024x128\r\n16X8X8\r\n",
+        "0 1024x1024x128\n1 16x8x8\n",
+        "[1024x1024x128][16x8x8]\n",
+        "# of a profiler\n [1024x1024x128] [ 16x8x8 ],\n",
+        "# JSON has no comments, but YAML does\n[[1024, 1024, 128],\n [16, 8, 8]]",
+        "[[1024, 1024, 128], [16, 8, 8]]",
+        "- [1024, 1024, 128]\n- [16, 8, 8]\n",
+        npy([[1024, 1024, 128], [16, 8, 8]]),
+    ],
+    ids=repr,
+)
+def test_shapes_are_read_from_every_form(text: str | bytes) -> None:
+    assert shapes(text) == [[(1024, 1024, 128), (16, 8, 8)]]
+
+
+def test_commas_and_lines_between_brackets_begin_problems() -> None:
+    found = imported("[8x8x8],[16x8x16][32x32x32]\n[1x2x3]", "--name", "some")
+    assert [problem.name for problem in found] == ["some-1", "some-2", "some-3"]
+    assert [len(problem.groups) for problem in found] == [1, 2, 1]
+
+
+def test_types_are_those_of_the_option() -> None:
+    ((group,),) = (problem.groups for problem in imported("1 2 3", "--dtype", "f16:f32"))
+    assert (group.a, group.b, group.d) == ("f16", "f16", "f32")
+
+
+def test_a_problem_is_called_after_its_file(gemmctl: Command, tmp_path: Path) -> None:
+    (tmp_path / "shapes of mine.txt").write_text("1 2 3\n")
+    done = gemmctl("gen", "import", "shapes of mine.txt")
+    assert (
+        done.stdout
+        == """\
+# gemmctl gen import 'shapes of mine.txt' --dtype bf16
+# From lines of M, N and K: 1 group of 1 x 2 x 3.
+gemmctl: 1
+problems:
+  - name: 'shapes of mine'
+    defaults: {a: bf16, b: bf16, d: bf16}
+    groups:
+      - {m: 1, n: 2, k: 3}
+"""
+    )
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.tuples(*[st.integers(0, 2**31 - 1)] * 3), min_size=1, max_size=20))
+def test_whatever_shapes_are_written_come_back(written: list[tuple[int, int, int]]) -> None:
+    text = "\n".join(f"{m} {n} {k}" for m, n, k in written)
+    what, found = importing.shapes(Source("-", text.encode()))
+    assert what == "lines of M, N and K"
+    assert [[(g["m"], g["n"], g["k"]) for g in groups] for groups in found] == [written]
+
+
+# Tokens per expert
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["5 0 3", "5\n0\n3\n", "5, 0, 3", "[5, 0, 3]", "- 5\n- 0\n- 3", "[[5, 0, 3]]", npy([5, 0, 3])],
+    ids=repr,
+)
+def test_tokens_per_expert_are_read_from_every_form(text: str | bytes) -> None:
+    assert shapes(text, *WEIGHTS) == [[(5, 4096, 7168), (0, 4096, 7168), (3, 4096, 7168)]]
+
+
+@pytest.mark.parametrize("text", ["[[5, 0], [1, 2]]", npy([[5, 0], [1, 2]])], ids=repr)
+def test_a_table_of_tokens_has_a_problem_in_each_row(text: str | bytes) -> None:
+    found = imported(text, *WEIGHTS, "--name", "layer")
+    assert [problem.name for problem in found] == ["layer-1", "layer-2"]
+    assert [[group.m for group in problem.groups] for problem in found] == [[5, 0], [1, 2]]
+
+
+# Matmuls of hipBLASLt
+
+
+def test_a_logged_matmul_becomes_the_product_of_its_transposes() -> None:
+    group = matmul(
+        "function: matmul, M: 4096, N: 64, K: 1024, lda: 1024, ldb: 1024, ldc: 4096, ldd: 4096, "
+        "stride_a: 0, alpha: 1.000000, beta: 0.000000, transA: T, transB: N, batch_count: 1, "
+        "scaleA: 0, bias_vector: false, a_type: bf16_r, b_type: bf16_r, c_type: bf16_r, "
+        "d_type: bf16_r, compute_type: c_f32_r, activation_type: none, rotating: 512, iters: 10"
+    )
+    assert (group.m, group.n, group.k) == (64, 4096, 1024)
+    assert (group.a_layout, group.b_layout, group.d_layout) == ("row", "col", "row")
+    assert (group.a, group.b, group.d) == ("bf16",) * 3
+
+
+@pytest.mark.parametrize(
+    ("trans", "layouts"),
+    [("N, transB: N", ("row", "row")), ("T, transB: N", ("row", "col")),
+     ("N, transB: T", ("col", "row")), ("T, transB: T", ("col", "col"))],
+)  # fmt: skip
+def test_every_element_stays_where_it_is_in_memory(trans: str, layouts: tuple[str, str]) -> None:
+    m, n, k = 6, 4, 2
+    group = matmul(f"M: {m}, N: {n}, K: {k}, lda: 7, ldb: 8, ldd: 9, transA: {trans}")
+    assert (group.a_layout, group.b_layout) == layouts
+    trans_a, trans_b = trans[0], trans[-1]
+
+    def ours(layout: str, ld: int, i: int, j: int) -> int:
+        return i * ld + j if layout == "row" else j * ld + i
+
+    for row in range(m):
+        for depth in range(k):  # column-major, or row-major if transposed
+            theirs = depth * 7 + row if trans_a == "N" else row * 7 + depth
+            assert ours(group.b_layout, group.ldb, depth, row) == theirs
+    for depth in range(k):
+        for column in range(n):
+            theirs = column * 8 + depth if trans_b == "N" else depth * 8 + column
+            assert ours(group.a_layout, group.lda, column, depth) == theirs
+    for row in range(m):
+        for column in range(n):
+            assert ours(group.d_layout, group.ldd, column, row) == column * 9 + row
+
+
+def test_a_batch_is_a_count_and_every_matmul_a_problem() -> None:
+    found = imported("- {M: 1, N: 2, K: 3, batch_count: 5}\n- {m: 4, n: 5, k: 6}\n")
+    assert [len(problem.groups) for problem in found] == [5, 1]
+
+
+def test_types_and_scalars_of_a_matmul_come_along() -> None:
+    group = matmul("M: 1, N: 2, K: 8, a_type: f16_r, b_type: f16_r, c_type: f16_r, d_type: f32_r, "
+                   "alpha: 0.1, beta: 2, ldc: 3")  # fmt: skip
+    assert (group.a, group.b, group.c, group.d) == ("f16", "f16", "f16", "f32")
+    assert (group.alpha, group.beta, group.ldc) == (np.float32(0.1), 2, 3)
+
+
+# What is wrong
+
+WRONG = [
+    ("", (), "<stdin> is empty; it should have M N K, MxNxK, INDEX MxNxK, or [MxNxK][MxNxK]..."),
+    ("# nothing\n", (), "<stdin> has no numbers; it should have M N K, MxNxK"),
+    (";,", WEIGHTS, "<stdin> has no numbers; it should have M N K, MxNxK"),
+    ("1 2 3\n4 5\n", (), "<stdin>:2:1: expected M N K, MxNxK, INDEX MxNxK, or [MxNxK][MxNxK]..., "
+     "not 2 numbers; if they are tokens per expert, give --n and --k"),
+    ("1 2 3\n  many\n", (), "<stdin>:2:3: expected M N K, MxNxK"),
+    ("1 2 9999999999\n", (), "<stdin>:1:1: a size must be an integer from 0 to 2147483647, not "),
+    ("[1x2x3][4x5]\n", (), "<stdin>:1:1: expected [MxNxK][MxNxK]..., with commas between"),
+    ("[1x2x3],\n[1x2x3],[4]\n", (), "<stdin>:2:9: expected [MxNxK][MxNxK]"),
+    ("[1, 2, 3]", (), "<stdin>:1:2: expected [M, N, K], not a number; if they are tokens per "),
+    ("[[1, 2]]", (), "<stdin>:1:2: expected M, N and K, not 2 numbers"),
+    ("[[1, 2, x]]", (), "<stdin>:1:9: expected an integer from 0 to 2147483647"),
+    ("[1, 2", WEIGHTS, "<stdin>:1:6: "),
+    ("[]", (), "<stdin>:1:1: expected a list of at least one"),
+    ("gemmctl: 1\nproblems: []\n", (), "<stdin>:1:1: this is a problem list already; gemmctl run"),
+    ("Tests:\n- name: x\n", (), "<stdin>:1:1: expected a list of numbers, of [M, N, K], or of"),
+    ("- {M: 1, N: 2}\n", (), "<stdin>:1:3: this matmul has no K; add it"),
+    ("- {M: [1, 2], N: 2, K: 3}\n", (), "<stdin>:1:7: M is a list; write a matmul for each"),
+    ("- {M: -1, N: 2, K: 3}\n", (), "<stdin>:1:7: M must be an integer from 0 to 2147483647"),
+    ("- {M: 1, N: 2, K: 3, a_type: f64_r}\n", (), "<stdin>:1:30: a_type must be one of f16_r, "),
+    ("- {M: 1, N: 2, K: 3, transA: C}\n", (), "<stdin>:1:30: transA must be one of N, T"),
+    ("- {M: 1, N: 2, K: 3, activation_type: gelu}\n", (), "<stdin>:1:39: activation_type other "
+     "than none cannot be imported; take it out"),
+    ("1 2 3", ("--n", "8"), "--n and --k go together"),
+    ("0 8x8x8", WEIGHTS, "<stdin>:1:3: this is a shape with an N and K of its own; leave out --n"),
+    ("5 -1", WEIGHTS, "<stdin>:1:3: expected tokens per expert, whole numbers, not '-1'"),
+    ("[5, 1.5]", WEIGHTS, "<stdin>:1:5: expected an integer from 0 to 2147483647"),
+    (npy([1.5]), WEIGHTS, "<stdin> holds 1 of float64; save integers, with one axis or two"),
+    (npy([[[1]]]), WEIGHTS, "<stdin> holds 1x1x1 of int64; save integers"),
+    (npy([1, -2]), WEIGHTS, "<stdin> holds -2; a size is an integer from 0 to 2147483647"),
+    (npy([[1, 2]]), (), "<stdin> has rows of 2 numbers, not of M, N and K; if they are"),
+    (npy([1])[:20], WEIGHTS, "<stdin> is no array that numpy can read"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("data", "args", "told"), WRONG, ids=[case[2][:60] for case in WRONG])
+def test_what_cannot_be_imported_is_told_with_its_place(
+    data: str | bytes, args: tuple[str, ...], told: str
+) -> None:
+    done = CliRunner().invoke(app, ["gen", "import", "-", *args], input=data)
+    assert isinstance(done.exception, UsageError)
+    assert done.exception.exit_code == 2
+    assert done.stdout == ""
+    assert told in str(done.exception)
+
+
+def test_a_file_that_is_not_there_is_told(gemmctl: Command) -> None:
+    done = gemmctl("gen", "import", "nope.txt")
+    assert done.returncode == 2
+    assert done.stderr == (
+        "gemmctl: cannot read nope.txt: No such file or directory; check the path\n"
+    )
+
+
+parts = ["[", "]", "{", "}", "- ", "1", "8x8x8", " ", ",", "\n", "M: ", "x", "#", ":"]
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.text() | st.lists(st.sampled_from(parts)).map("".join), st.booleans())
+def test_any_text_is_a_list_or_an_error_in_a_sentence(text: str, tokens: bool) -> None:
+    source = Source("-", text.encode(errors="surrogateescape"))
+    try:
+        found = importing.counts(source) if tokens else importing.shapes(source)[1]
+        assert isinstance(found, list)
+    except (ListError, UsageError) as error:
+        assert re.match(r"<stdin>", str(error))
