@@ -129,6 +129,10 @@ def moe(
             "an expert's tokens.",
         ),
     ] = "forward",
+    swiglu: Annotated[
+        bool,
+        typer.Option("--swiglu", help="Multiply silu of half of Y's columns by the others."),
+    ] = False,
     dtype: PassDtype = None,
     seed: Seed = 0,
     name: Name = None,
@@ -145,10 +149,8 @@ def moe(
 
     parsed = choosing.parse(routing, sys.stdin.buffer)
     given = dtype or passes.usual_type(pass_)
-    _write(
-        Moe(model, layer, experts, topk, n, k, tokens, ep, rank, parsed, pass_, given, seed, name),
-        save,
-    )
+    sizes = model, layer, experts, topk, n, k, tokens, ep, rank
+    _write(Moe(*sizes, parsed, pass_, swiglu, given, seed, name), save)
 
 
 @app.command()

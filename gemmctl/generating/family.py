@@ -87,7 +87,7 @@ def _moe(pass_: str, tokens: Sequence[int]) -> Callable[[Picks, int, str], Reque
         return Moe(
             model=model, layer=pick(list(models.LAYERS)), experts=None, topk=None, n=None, k=None,
             tokens=pick(tokens), ep=ep, rank=pick(range(ep)), routing=_routing(pick), pass_=pass_,
-            dtype=passes.usual_type(pass_), seed=seed, name=name,
+            swiglu=False, dtype=passes.usual_type(pass_), seed=seed, name=name,
         )  # fmt: skip
 
     return draw

@@ -32,6 +32,7 @@ class Moe:
     rank: int
     routing: Routing
     pass_: str
+    swiglu: bool  # behind the forward pass: D has n/2 columns
     dtype: str
     seed: int
     name: str | None
@@ -41,10 +42,11 @@ class Moe:
     def made(self) -> tuple[Made, ...]:
         """One problem; raises UsageError for options that contradict each other or lack one."""
         title, experts, top_k, n, k = self._layer()
+        self._check_swiglu(n)
         counts = self._counts(experts, top_k)
         share = experts // self.ep
         mine = counts[self.rank * share : (self.rank + 1) * share]
-        layer = f"{title}, {passes.PASSES[self.pass_]}"
+        layer = f"{title}, {passes.PASSES[self.pass_]}" + self.swiglu * " and SwiGLU"
         if self.tokens is None:
             routed = f"{layer}: tokens of {experts} experts as counted."
         else:
@@ -53,7 +55,8 @@ class Moe:
             routed = f"{layer}: {tokens} {choose} {top_k} of {experts} experts, {self.routing}."
         whose = f"Rank {self.rank} of {self.ep}" if self.ep > 1 else "One GPU"
         held = f"{whose} has {share} of them with {_spread(mine)}."
-        groups = passes.groups(self.pass_, mine, n, k, element_types(self.dtype))
+        keys = element_types(self.dtype) | (passes.SWIGLU if self.swiglu else {})
+        groups = passes.groups(self.pass_, mine, n, k, keys)
         return (Made(self.name or self._name(), (routed, held), groups),)
 
     def _layer(self) -> tuple[str, int, int, int, int]:
@@ -76,6 +79,13 @@ class Moe:
         if top_k > experts:
             raise UsageError(f"--topk: a token cannot choose {top_k} of {experts} experts")
         return f"Experts with {n} x {k} weights", experts, top_k, n, k
+
+    def _check_swiglu(self, n: int) -> None:
+        """Raises UsageError where no gate can follow."""
+        if self.swiglu and (self.pass_ != "forward" or self.layer == "down"):
+            raise UsageError("--swiglu follows the gate and up projections of the forward pass")
+        if self.swiglu and n % 2:
+            raise UsageError(f"--swiglu pairs rows of the weights; --n must be even, not {n}")
 
     def _counts(self, experts: int, top_k: int) -> list[int]:
         """Tokens of every expert."""
@@ -105,6 +115,8 @@ class Moe:
             parts.append(self.layer or "gate_up")
         if self.pass_ != "forward":
             parts.append(self.pass_)
+        if self.swiglu:
+            parts.append("swiglu")
         if self.tokens is not None:
             parts += [f"t{self.tokens}", f"{self.routing}".replace(":", "")]
         if self.ep > 1:

@@ -14,6 +14,7 @@ PASSES = {
     "dgrad": "dX = dY W",
     "wgrad": "dW += dY^T X, in place",
 }
+SWIGLU: dict[str, Value] = {"activation": "silu", "gate": "halves"}  # gate beside up
 INTO_F32 = "bf16:f32"  # of weight gradients, which are summed over micro-batches
 
 
@@ -23,16 +24,16 @@ def usual_type(pass_: str) -> str:
 
 
 def groups(
-    pass_: str, tokens: Iterable[int], n: int, k: int, types: dict[str, Value]
+    pass_: str, tokens: Iterable[int], n: int, k: int, keys: dict[str, Value]
 ) -> list[Group]:
-    """A group for each number of tokens, of a layer whose weights are n x k.
+    """A group for each number of tokens, of a layer whose weights are n x k; all have ``keys``.
 
     forward: Y, tokens x n. dgrad: dX = dY W, tokens x k; W lies across. wgrad: dW += dY^T X,
     n x k, the sum goes over tokens; both lie across.
     """
     if pass_ == "forward":
-        return [types | {"m": m, "n": n, "k": k} for m in tokens]
+        return [keys | {"m": m, "n": n, "k": k} for m in tokens]
     if pass_ == "dgrad":
-        return [types | {"b_layout": "row", "m": m, "n": k, "k": n} for m in tokens]
+        return [keys | {"b_layout": "row", "m": m, "n": k, "k": n} for m in tokens]
     across: dict[str, Value] = {"a_layout": "col", "b_layout": "row", "beta": 1, "inplace": True}
-    return [types | across | {"m": n, "n": k, "k": depth} for depth in tokens]
+    return [keys | across | {"m": n, "n": k, "k": depth} for depth in tokens]
