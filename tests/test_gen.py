@@ -185,6 +185,13 @@ def test_wgrad_sums_over_tokens_into_float32_in_place() -> None:
         assert (dw.d, dw.beta, dw.inplace) == ("f32", 1, True)
 
 
+def test_swiglu_multiplies_silu_of_half_the_columns_by_the_others() -> None:
+    forward, gated = (groups("moe", *OWN, "--tokens", "9", *more) for more in ([], ["--swiglu"]))
+    for y, half in zip(forward, gated, strict=True):
+        assert (half.m, half.n, half.k) == (y.m, y.n, y.k)
+        assert (half.activation, half.gate, half.d_columns) == ("silu", "halves", 128)
+
+
 def test_counts_may_be_text_json_or_npy(tmp_path: Path) -> None:
     tokens = [3, 0, 5, 1, 1, 2, 0, 4]
     (tmp_path / "a.txt").write_text("# of a router\n3 0 5\n1, 1, 2\n0;4\n")
@@ -293,6 +300,9 @@ WRONG = {
     "moe --model glm-5 --routing counts:nope.txt": "cannot read nope.txt: No such file",
     "moe --model glm-5 --tokens 1 --routing counts:-": "--tokens: counts:- has the tokens already",
     "moe --model glm-5 --routing counts:-": "the tokens of 2 experts, and there are 256",
+    "moe --model glm-5 --tokens 1 --swiglu --pass dgrad": "--swiglu follows the gate and up",
+    "moe --model glm-5 --tokens 1 --swiglu --layer down": "--swiglu follows the gate and up",
+    "moe --experts 8 --topk 1 --n 9 --k 8 --tokens 1 --swiglu": "--n must be even, not 9",
     "lora --ranks 0": "--ranks: '0' are no ranks; write 16, or 16,32,64",
     "lora --routing counts:-": "--routing: counts are of experts",
     "batched --mnk 8x8": "--mnk: '8x8' is no shape; write MxNxK",
@@ -380,7 +390,7 @@ def test_another_seed_makes_another_family() -> None:
 # The lists that ship
 
 
-BY_HAND = ("ragged", "edge", "tiny", "accumulate")
+BY_HAND = ("ragged", "edge", "tiny", "accumulate", "epilogue", "layouts", "seed10")
 SHIPPED = [path for path in sorted(PROBLEMS.glob("*.yaml")) if path.stem not in BY_HAND]
 
 
@@ -390,8 +400,9 @@ def test_a_shipped_list_is_what_its_command_prints(path: Path) -> None:
     text = text[text.index(listing.BEGINNING) :]
     _, _, *args = shlex.split(text.splitlines()[0], comments=False)[1:]
     (found,) = problems(text)
-    tokens = "--n" in args or "counts:-" in args  # what the command read: M, or M N K
-    lines = [f"{g.m}" if tokens else f"{g.m} {g.n} {g.k}" for g in found.groups]
+    # What the command read: M N K of every group, or its tokens alone.
+    tokens, alone = ("k" if "wgrad" in args else "m"), "--n" in args or "counts:-" in args
+    lines = [f"{getattr(g, tokens)}" if alone else f"{g.m} {g.n} {g.k}" for g in found.groups]
     assert made(*args, stdin="\n".join(lines)) == text
 
 

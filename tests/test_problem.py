@@ -6,6 +6,7 @@ import json
 import re
 import time
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -725,12 +726,45 @@ def test_a_shipped_list_names_its_schema_and_says_what_it_stands_for(path: Path)
     assert about.startswith("# ")
 
 
-def test_seed10_is_ten_f16_products_written_as_f32() -> None:
-    [found] = reading.load([str(ROOT / "problems" / "seed10.yaml")], io.StringIO())
+@pytest.mark.parametrize(("name", "b_layout"), [("seed10", "row"), ("seed10_tn", "col")])
+def test_seed10_is_ten_f16_products_written_as_f32(name: str, b_layout: str) -> None:
+    [found] = reading.load([str(ROOT / "problems" / f"{name}.yaml")], io.StringIO())
     assert len(found.groups) == 10
     assert {(g.m, g.n, g.k, g.a, g.b, g.d) for g in found.groups} == {
         (768, 768, 1024, "f16", "f16", "f32")
     }
+    assert {(g.a_layout, g.b_layout, g.d_layout) for g in found.groups} == {
+        ("row", b_layout, "row")
+    }
+
+
+def test_layouts_has_every_layout_with_and_without_odd_sizes_and_c() -> None:
+    for found in reading.load([str(ROOT / "problems" / "layouts.yaml")], io.StringIO()):
+        kinds = {
+            (g.a_layout, g.b_layout, g.d_layout, g.m % 2, g.n % 2, g.k % 2, g.beta != 0)
+            for g in found.groups
+        }
+        for layouts in product(LAYOUTS, repeat=3):
+            assert {(*layouts, 1, 1, 1, False), (*layouts, 0, 1, 0, True)} <= kinds
+            assert (*layouts, 0, 0, 0, False) in kinds
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes", "layouts"),
+    [
+        ("moe_forward", "mnk", ("row", "col", "row")),
+        ("moe_dgrad", "mkn", ("row", "row", "row")),
+        ("moe_wgrad", "kmn", ("col", "row", "row")),
+    ],
+)
+def test_the_passes_of_a_layer_of_experts_have_the_groups_of_qwen3_gu_z(
+    name: str, sizes: str, layouts: tuple[str, str, str]
+) -> None:
+    [found] = reading.load([str(ROOT / "problems" / f"{name}.yaml")], io.StringIO())
+    [plain] = reading.load([str(ROOT / "problems" / "qwen3_gu_z.yaml")], io.StringIO())
+    for group, forward in zip(found.groups, plain.groups, strict=True):
+        assert [getattr(group, key) for key in sizes] == [forward.m, forward.n, forward.k]
+        assert (group.a_layout, group.b_layout, group.d_layout) == layouts
 
 
 def test_ragged_covers_every_pair_of_types_and_every_type_of_c() -> None:
@@ -750,7 +784,7 @@ def test_edge_has_every_kind_of_empty_group() -> None:
 
 
 def test_epilogue_covers_every_activation_bias_and_gate_and_every_pair_of_types() -> None:
-    [found] = reading.load([str(ROOT / "tests" / "epilogue.yaml")], io.StringIO())
+    [found] = reading.load([str(ROOT / "problems" / "epilogue.yaml")], io.StringIO())
     gated = {(g.activation, g.gate) for g in found.groups}
     assert {activation for activation, _ in gated} == set(ACTIVATIONS)
     assert {gate for activation, gate in gated if activation == "silu"} == set(GATES)
