@@ -739,14 +739,14 @@ def test_seed10_is_ten_f16_products_written_as_f32(name: str, b_layout: str) -> 
 
 
 def test_layouts_has_every_layout_with_and_without_odd_sizes_and_c() -> None:
-    for found in reading.load([str(ROOT / "problems" / "layouts.yaml")], io.StringIO()):
-        kinds = {
-            (g.a_layout, g.b_layout, g.d_layout, g.m % 2, g.n % 2, g.k % 2, g.beta != 0)
-            for g in found.groups
-        }
-        for layouts in product(LAYOUTS, repeat=3):
-            assert {(*layouts, 1, 1, 1, False), (*layouts, 0, 1, 0, True)} <= kinds
-            assert (*layouts, 0, 0, 0, False) in kinds
+    [found] = reading.load([str(ROOT / "problems" / "layouts.yaml")], io.StringIO())
+    kinds = {
+        (g.a_layout, g.b_layout, g.d_layout, g.m % 2, g.n % 2, g.k % 2, g.beta != 0)
+        for g in found.groups
+    }
+    for layouts in product(LAYOUTS, repeat=3):
+        assert {(*layouts, 1, 1, 1, False), (*layouts, 0, 1, 0, True)} <= kinds
+        assert (*layouts, 0, 0, 0, False) in kinds
 
 
 @pytest.mark.parametrize(
