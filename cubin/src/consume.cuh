@@ -18,44 +18,77 @@
 // Widths with code for what comes behind alpha A B: fewer, since it stands there once for each.
 __host__ __device__ constexpr bool fusible(int width) { return width % FUSED_STEP == 0 || width == FUSED_NARROW; }
 
-// A warpgroup's share of tile number `n`. Every width has its own copy of the main loop and of the plain
-// epilogue: sums that several widths share end up in local memory. `buffer` counts staging buffers.
+// One lane of each warp gives back tile number `n`, once all have read its record.
 template <class C>
-__device__ __forceinline__ void consume_tile(Shared<C>& shared, const Params& params,
+__device__ __forceinline__ void give_back(Shared<C>& shared, uint32_t n) {
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) release_tile(shared, ptx::opaque(n));
+}
+
+// How a tile ends: four words of its record, read at one time.
+struct Ending {
+    uint32_t splits, flags;
+    float alpha;
+    __device__ __forceinline__ explicit Ending(const Tile& tile) {
+        const uint4 words = ptx::load_shared(ptx::shared_address(&tile.splits));
+        splits = words.x;
+        flags = words.y;
+        alpha = __uint_as_float(words.z);
+    }
+    // D is alpha A B, and its rows consist of whole 16-byte words.
+    __device__ __forceinline__ bool plain() const {
+        return splits == 0 && (flags & (TILE_WORDS | TILE_FUSED)) == TILE_WORDS;
+    }
+    // Rows of 64 columns leave in such words.
+    __device__ __forceinline__ bool words() const {
+        return (flags & (TILE_WORDS | TILE_GATED)) == TILE_WORDS;
+    }
+};
+
+// A warpgroup's share of tile number `n`; returns whether it still has to give it back. Every width has its
+// own copy of the main loop and of the epilogues: sums that several widths share end up in local memory.
+// `buffer` counts staging buffers.
+template <class C>
+__device__ __forceinline__ bool consume_tile(Shared<C>& shared, const Params& params,
                                              const Tile& tile, uint32_t n, Cursor& stage,
                                              uint32_t& buffer, uint32_t consumer) {
     // Asked for before it is needed. Beside the sums of two blocks there is no room for it; there, one
     // thread puts it aside, and has the time: it is not yet the warpgroup's turn. Everybody reads it
-    // after a barrier of the epilogue, and before giving back the tile: so before the next one is put
-    // there, which the other warpgroup's tile lies between.
+    // after a barrier of the epilogue, and before the tile is given back or a last barrier behind that: so
+    // before the next one is put there, which the other warpgroup's tile lies between.
     TargetD d;
     if (!C::pingpong || threadIdx.x % 128 == 0) d.find(params.groups, tile.group);
     if (C::pingpong && threadIdx.x % 128 == 0) shared.target[consumer] = d;
     Fused& fused = shared.fused[consumer][C::pingpong ? 0 : n % 2];
     if (threadIdx.x % 128 == 0 && tile.flags & TILE_FUSED) fused.find(params.groups, tile.group);
+    // Where warpgroups take turns, a tile that takes long to store is given back before that: the loader
+    // looks for the next but one meanwhile. Earlier than others, whose stores are short, it is not.
+    if (C::pingpong && threadIdx.x % 128 == 0 && !Ending(tile).plain()) shared.kept[consumer] = tile;
+    const Tile& kept = C::pingpong ? shared.kept[consumer] : tile;
     const auto& target = C::pingpong ? shared.target[consumer] : d;
-    const auto store = [&](auto& sums, uint32_t part) {
+    const auto store = [&](auto& sums, const Tile& tile, uint32_t part) {
         store_tile<typename C::Output>(sums, tile, tile.n0 + part * 64, target,
                                        shared.staging[consumer], buffer, consumer);
     };
-    // What sums become before they are rounded. `fuses`: whether there is code for more than alpha A B.
-    const auto finish = [&](auto& sums, int first_block, auto fuses) {
-        if constexpr (decltype(fuses)::value) {
-            if (tile.flags & TILE_FUSED) {
-                ptx::warpgroup_sync(consumer);  // one thread has put aside what there is
-                fuse(sums, shared, tile, target, fused, stage, buffer, first_block, consumer);
-                return;
-            }
-        }
-        scale(sums, tile.alpha);
-    };
-    const auto store_unusual = [&](auto& sums, int first_block, auto fuses) {
+    const auto store_unusual = [&](auto& sums, const Tile& tile, int first_block, auto fuses) {
         const auto column_of = [&](uint32_t block) {
             return tile.n0 + part_of<C>(consumer, first_block + block) * 64;
         };
         store_any<typename C::Output, decltype(fuses)::value>(
             sums, tile, column_of, target, shared.staging[consumer], buffer, consumer);
     };
+    // What sums become before they are rounded. `fuses`: whether there is code for more than alpha A B.
+    const auto finish = [&](auto& sums, const Ending& ending, int first_block, auto fuses) {
+        ptx::warpgroup_sync(consumer);  // one thread has put aside what there is
+        if constexpr (decltype(fuses)::value) {
+            if (ending.flags & TILE_FUSED) {
+                fuse(sums, shared, tile, target, fused, stage, buffer, first_block, consumer);
+                return;
+            }
+        }
+        scale(sums, ending.alpha);
+    };
+    bool held = true;
     wait_turn<C>(shared, n, consumer);
     switch (tile.k_tiles == 0 ? 0 : tile.width) {
         case 0:
@@ -65,42 +98,50 @@ __device__ __forceinline__ void consume_tile(Shared<C>& shared, const Params& pa
                 float sums[1][REDUCED_ROWS / 2];
                 const uint32_t part = part_of<C>(consumer, i);
                 add_splits<C>(sums[0], params, tile, part, consumer);
-                finish(sums, i, std::true_type());
-                if (in_words(tile))
-                    store(sums[0], part);
+                const Ending ending(tile);
+                finish(sums, ending, i, std::true_type());
+                if (ending.words())
+                    store(sums[0], tile, part);
                 else
-                    store_unusual(sums, i, std::true_type());
+                    store_unusual(sums, tile, i, std::true_type());
             }
             break;
 #define WIDTH(w)                                                                              \
     case w:                                                                                   \
         if constexpr (w <= C::max_width && w % C::width_step == 0) {                          \
+            constexpr std::bool_constant<fusible(w)> fuses;                                   \
             Sums<C, w> sums;                                                                  \
             multiply_tile<C, w>(sums, shared, stage, tile, consumer);                         \
-            if (tile.splits == 0) {                                                           \
-                constexpr std::bool_constant<fusible(w)> fuses;                               \
-                finish(sums, 0, fuses);                                                       \
-                if (!in_words(tile)) {                                                        \
-                    store_unusual(sums, 0, fuses);                                            \
+            const Ending ending(tile);                                                        \
+            if (ending.plain()) {                                                             \
+                scale(sums, ending.alpha);                                                    \
+            } else if (ending.splits > 0) {                                                   \
+                _Pragma("unroll") for (int i = 0; i < C::blocks; ++i)                         \
+                    store_split<C>(sums[i], params, tile, part_of<C>(consumer, i), consumer); \
+                __syncwarp();                                                                 \
+                break;                                                                        \
+            } else {                                                                          \
+                finish(sums, ending, 0, fuses);                                               \
+                held = !C::pingpong;                                                          \
+                if (!held) give_back(shared, n);                                              \
+                if (!ending.words()) {                                                        \
+                    store_unusual(sums, kept, 0, fuses);                                      \
                     /* Lanes meet, so that the compiler sees one path behind: without this */ \
                     /* the main loop loses its uniform registers (58 instructions, not 52). */\
                     __syncwarp();                                                             \
                     break;                                                                    \
                 }                                                                             \
             }                                                                                 \
-            _Pragma("unroll") for (int i = 0; i < C::blocks; ++i) {                           \
-                const uint32_t part = part_of<C>(consumer, i);                                \
-                if (tile.splits > 0)                                                          \
-                    store_split<C>(sums[i], params, tile, part, consumer);                    \
-                else                                                                          \
-                    store(sums[i], part);                                                     \
-            }                                                                                 \
+            _Pragma("unroll") for (int i = 0; i < C::blocks; ++i)                             \
+                store(sums[i], held ? tile : kept, part_of<C>(consumer, i));                  \
         }                                                                                     \
         break;
         WIDTH(16) WIDTH(32) WIDTH(48) WIDTH(64) WIDTH(80) WIDTH(96) WIDTH(112) WIDTH(128)
         WIDTH(144) WIDTH(160) WIDTH(176) WIDTH(192) WIDTH(208) WIDTH(224) WIDTH(240) WIDTH(256)
 #undef WIDTH
     }
+    if (C::pingpong && !held) ptx::warpgroup_sync(consumer);  // all have read what was kept
+    return held;
 }
 
 // One warpgroup's role: its share of every tile or, where warpgroups take turns, every other tile.
@@ -113,11 +154,11 @@ __device__ __forceinline__ void consume_tiles(Shared<C>& shared, const Params& p
     for (uint32_t n = 0;; n = ptx::opaque(n + 1)) {
         const Tile& tile = wait_tile(shared, n);
         if (tile.width == 0) return;
+        bool held = true;
         if (!C::pingpong || n % 2 == consumer)
-            consume_tile<C>(shared, params, tile, n, stage, buffer, consumer);
+            held = consume_tile<C>(shared, params, tile, n, stage, buffer, consumer);
         else
             stage.skip(tile.k_tiles + tile.c_stages, C::stages);
-        __syncwarp();
-        if (threadIdx.x % 32 == 0) release_tile(shared, ptx::opaque(n));
+        if (held) give_back(shared, n);
     }
 }

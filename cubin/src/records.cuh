@@ -2,6 +2,7 @@
 // Names in capitals that nothing here defines are those of gemmctl/kernels/constants.py.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 // One entry of the tile list (TILE in gemmctl): a piece of work for one CTA or cluster. It covers
@@ -31,12 +32,8 @@ struct alignas(16) Tile {
     float alpha;
     float beta;
 };
+static_assert(offsetof(Tile, splits) == 48, "the last four words are read as one");
 static_assert(sizeof(Tile) == 64, "two 32-byte sectors, and what a bulk copy can move");
-
-// Whether the tile's rows of D are whole 16-byte words, of 64 columns for a warpgroup.
-__device__ __forceinline__ bool in_words(const Tile& tile) {
-    return (tile.flags & (TILE_WORDS | TILE_GATED)) == TILE_WORDS;
-}
 
 struct alignas(MAP_BYTES) TensorMap {
     uint4 words[8];

@@ -18,6 +18,7 @@ struct Shared {
     uint64_t tile_full[2];
     uint64_t tile_empty[2];        // of the cluster's first CTA: it hands out for all
     TargetD target[C::consumers];  // of the tile at work; only where warpgroups take turns
+    Tile kept[C::consumers];       // this tile, once it is given back; likewise
     Fused fused[C::consumers][C::pingpong ? 1 : 2];
     uint64_t turn[C::consumers];   // to multiply; likewise
 };

@@ -75,18 +75,29 @@ __device__ __forceinline__ void fuse(float (&sums)[blocks][count], Shared<C>& sh
             ptx::store_shared(line + i * 4, fused.bias.at(tile.m0 + i, tile.m0 + i < d.m));
         ptx::warpgroup_sync(consumer);
     }
+    const auto columns_of = [&](int block) {
+        return Columns(tile, part_of<C>(consumer, first_block + block), fused.gate, d.n, thread);
+    };
+    float bias[blocks][2];
+    if (fused.bias.along == BIAS_N) {
+#pragma unroll
+        for (int i = 0; i < 2 * blocks; ++i) {
+            const Columns columns = columns_of(i / 2);
+            bias[i / 2][i % 2] = fused.bias.at(columns.of_x[i % 2], columns.exist[i % 2]);
+        }
+    }
 #pragma unroll
     for (int block = 0; block < blocks; ++block) {
-        const Columns columns(tile, part_of<C>(consumer, first_block + block), fused.gate, d.n, thread);
-        if constexpr (count <= ELEMENTS_WIDTH / 2)
-            if (tile.beta != 0.0f && tile.c_stages == 0)
+        if constexpr (count <= ELEMENTS_WIDTH / 2) {
+            if (tile.beta != 0.0f && tile.c_stages == 0) {
+                const Columns columns = columns_of(block);
                 add_elements<C::ctas_per_sm == 1 ? 32 : 16>(
-                    sums[block], fused.c, fused.c.address + row * fused.c.row_bytes,
-                             columns.of_x, columns.exist, static_cast<int>(d.m - row), tile.beta);
+                    sums[block], fused.c, fused.c.address + row * fused.c.row_bytes, columns.of_x,
+                    columns.exist, static_cast<int>(d.m - row), tile.beta);
+            }
+        }
         if (fused.bias.along == BIAS_N) {
-            const float bias[2] = {fused.bias.at(columns.of_x[0], columns.exist[0]),
-                                   fused.bias.at(columns.of_x[1], columns.exist[1])};
-            add_along_n(sums[block], bias);
+            add_along_n(sums[block], bias[block]);
         } else if (fused.bias.along == BIAS_M) {
             add_along_m(sums[block], line, thread);
         }
