@@ -125,9 +125,9 @@ def test_a_manifest_of_another_format_is_refused(folder: Path) -> None:
     ("changed", "said"),
     [
         ({"K_TILE": 32}, "K_TILE 32 instead of 64"),
-        ({"K_TILE": 32, "MAPS": 3}, "K_TILE 32 instead of 64, MAPS 3 instead of 2"),
+        ({"K_TILE": 32, "MAPS": 4}, "K_TILE 32 instead of 64, MAPS 4 instead of 3"),
         ({"SECRET": 1}, "SECRET 1 instead of none"),
-        ({"MAPS": None}, "MAPS unknown instead of 2"),
+        ({"MAPS": None}, "MAPS unknown instead of 3"),
     ],
 )
 def test_kernels_that_were_built_for_other_constants_are_refused(

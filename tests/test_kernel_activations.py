@@ -22,11 +22,10 @@ LARGE = np.logspace(1, 38, 50_000)
 ARGUMENTS = np.concatenate([np.linspace(-16, 16, 400_001), LARGE, -LARGE]).astype(F32)
 
 
-def numbers(function: str) -> list[F32]:
-    """The literals in the body of a function of activation.cuh, in their order."""
-    source = text("epilogue/activation.cuh")
-    (body,) = re.findall(rf"float {function}\(float x\) {{(.*?)\n?}}\n", source, re.S)
-    return [F32(found) for found in re.findall(r"(-?[\d.]+(?:e[-+]\d+)?)f\b", body)]
+def numbers(pattern: str) -> list[F32]:
+    """The literals in the one place of activation.cuh that a pattern finds, in their order."""
+    (place,) = re.findall(pattern, text("epilogue/activation.cuh"), re.S)
+    return [F32(found) for found in re.findall(r"(-?[\d.]+(?:e[-+]\d+)?)f\b", place)]
 
 
 def fma(x: Floats, y: Floats | F32, z: F32) -> Floats:
@@ -37,10 +36,12 @@ def fma(x: Floats, y: Floats | F32, z: F32) -> Floats:
 
 def exponent(activation: str, x: Floats) -> Floats:
     """The power of 2 in the share of x."""
-    if activation == "silu":
-        (factor,) = numbers("silu_exponent")
-        return factor * x
-    most, *factors = numbers(f"{activation}_exponent")
+    if activation == "gelu":
+        most, *factors = numbers(r"float gelu\(float x\) {(.*?)\n}\n")
+    else:
+        (most,) = numbers(r"float sigmoidal\(.*?\) {(.*?)\n}\n")
+        told = [numbers(rf"float {name} = silu \? (.*?);") for name in ("cubic", "linear")]
+        factors = [one[0 if activation == "silu" else 1] for one in told]
     square = np.minimum(x * x, most)
     sum_ = np.full_like(x, factors[0])
     for factor in factors[1:]:

@@ -9,9 +9,10 @@ R + t at D1 + h + 2t or below. Any other right result D2 therefore lies in
 |A||B| of an element, for t, is at most the norm of A's row times that of B's column (Cauchy and
 Schwarz). Where t is 0 there is one right result, and both have to be it.
 
-Where C or a bias is added to a D of 16 bits, D2 may be further off by half a unit in the last place
-of A B: cuBLAS 13.1 rounds it to D's type before it adds C in place (seen on an H100 and an H200,
-with integers, whose sums are exact), and torch adds a bias so.
+Where C or a bias is added to a product A B of 16 bits, D2 may be further off by half a unit in the
+last place of A B: cuBLAS 13.1 rounds it to D's type before it adds C in place (seen on an H100 and
+an H200, with integers, whose sums are exact), and torch adds a bias so. A bias that is fused is
+added to the sums.
 
 Behind an activation or gate, or where a library adds the bias apart, nothing of that holds: D2 is
 compared with what recomputed.py makes of a product in float32, with t as above and with what
@@ -123,7 +124,8 @@ class Witness:
                 if again:
                     yield part, _by_finiteness if product.large else by_product
                 else:
-                    yield part, partial(_by_ours, a_norms=a_norms[taken], b_norms=b_norms)
+                    norms = a_norms[taken], b_norms
+                    yield part, partial(_by_ours, norms=norms, manner=manner)
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,13 +173,15 @@ def _by_ours(
     ours: Singles,
     got: Singles,
     *,
-    a_norms: Doubles,  # of A's rows in the part
-    b_norms: Doubles,  # of B's columns
+    norms: tuple[Doubles, Doubles],  # of A's rows in the part and of B's columns
+    manner: Manner,
 ) -> tuple[Singles, Singles, Flags]:
     """As far as both may be from R."""
     product, group = part.product, part.product.group
     adds = group.beta != 0 or group.bias != "none"
-    if product.exact and not (adds and product.d.size == 2):
+    between = group.beta != 0 or (group.bias != "none" and manner != "fused")
+    rounds_between = between and product.multiplies and product.d.size == 2
+    if product.exact and not rounds_between:
         return ours, ours, got == ours
     added: Doubles = np.zeros(len(i))
     for some in product.addends(part.rows, range(group.n)) if adds else ():
@@ -185,9 +189,10 @@ def _by_ours(
     allowed: Doubles = half_ulps(ours, product.d)
     if not product.exact:
         rounding = product.roundings * UNIT
+        a_norms, b_norms = norms
         magnitude = abs(group.alpha) * a_norms[i] * b_norms[j]
         allowed += 2 * ((product.growth + rounding) * magnitude + rounding * added)
-    if adds and product.d.size == 2:
+    if rounds_between:
         allowed += half_ulps((np.abs(ours) + added).astype(np.float32), product.d)
     low, high = (rounded(ours + sign * allowed, product.d) for sign in (-1, 1))
     return low, high, (low <= got) & (got <= high)
