@@ -70,6 +70,7 @@ BEYOND: list[tuple[str, Any]] = [
     ("tiles, of which at most", listed({"m": 400000, "n": 300000, "k": 8})),
     # It sees a group and its defaults apart, so that it cannot tell that they differ.
     ("the kernels multiply operands of one type", listed({**GROUP, "b": "f16"})),
+    ("a gate takes columns of B", listed({**GROUP, "gate": "pairs", "b_layout": "row"})),
     # It knows no Unicode classes: characters that are not assigned, or beyond U+FFFF.
     ("name must be", listed(GROUP, name="a\u0378")),
 ]
