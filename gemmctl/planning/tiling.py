@@ -134,7 +134,7 @@ class Grid:
 
 @dataclass(frozen=True)
 class Launch(Grid):
-    """One launch of one kernel: groups that share element types, cut and in order."""
+    """One launch of one kernel: groups that share element types and layouts, cut and in order."""
 
     choice: Choice
     tiles: npt.NDArray[np.void]  # TILE records in the order they are handed out
