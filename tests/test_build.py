@@ -307,7 +307,7 @@ def test_warpgroups_that_claim_more_registers_than_a_launch_has_end_the_build(
 
 
 @pytest.mark.usefixtures("dry")
-def test_every_variant_is_built_for_its_layouts_and_every_pair_of_types(tmp_path: Path) -> None:
+def test_every_variant_is_built_for_its_layouts_and_their_pairs_of_types(tmp_path: Path) -> None:
     built = build.build(tmp_path)
     keys = ("name", "a_layout", "b_layout", "operand", "output")
     assert [tuple(entry[key] for key in keys) for entry in built["kernels"]] == [
@@ -316,6 +316,7 @@ def test_every_variant_is_built_for_its_layouts_and_every_pair_of_types(tmp_path
         for layouts in variant.layouts
         for operand in ("bf16", "f16")
         for output in ("bf16", "f16", "f32")
+        if layouts == ("row", "col") or output in (operand, "f32")
     ]
     assert set(build.OPERANDS) | set(build.OUTPUTS) <= set(dtypes.BY_NAME)
 
@@ -430,7 +431,8 @@ def test_the_command_line_reads_every_manifest_that_the_build_writes(
     (tmp_path / "manifest.json").write_text(json.dumps(build.build(tmp_path)))
     monkeypatch.setenv("GEMMCTL_CUBINS", str(tmp_path))
     found = cubins.manifest.__wrapped__()
-    assert len(found.kernels) == 6 * sum(len(variant.layouts) for variant in build.VARIANTS)
+    across = sum(len(variant.layouts) - 1 for variant in build.VARIANTS)
+    assert len(found.kernels) == 6 * len(build.VARIANTS) + 4 * across
     assert all(found.load(file) for file in found.files)
 
 

@@ -93,7 +93,14 @@ def test_layouts_that_the_chosen_kernels_do_not_take_are_refused() -> None:
     some = make_problem("m: 8, n: 8, k: 8, d_layout: col", "m: 8, n: 8, k: 8, b_layout: row")
     ((mark, message),) = refused(some, kernels=kernels)
     assert pointed_at(mark) == "b_layout"
-    assert "takes A row and B row to D row" in message and "leave the choice" in message
+    assert "takes bf16 from A row and B row to bf16 in D row" in message
+    assert "leave the choice" in message
+
+
+def test_in_layouts_across_k_there_is_no_d_of_the_other_16_bit_type() -> None:
+    ((mark, message),) = refused(make_problem("m: 8, n: 8, k: 8, b_layout: row, d: f16"))
+    assert pointed_at(mark) == "b_layout"
+    assert "to f16 in D row" in message and "take d: bf16 or f32" in message
 
 
 def test_a_pair_of_types_without_a_kernel_is_refused_though_each_has_one() -> None:

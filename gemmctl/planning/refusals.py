@@ -111,9 +111,9 @@ def _layouts(problem: Problem, kernels: Sequence[Kernel]) -> Iterator[Rule]:
     def told(group: Group) -> Iterator[Refusal]:
         yield (
             group.where("a_layout", "b_layout", "d_layout"),
-            f"no kernel that was chosen takes A {group.a_layout} and B {group.b_layout} to D "
-            f"{group.d_layout}; leave the choice of a kernel to the plan, or store A row, B col "
-            "and D row",
+            f"no kernel that was chosen takes {group.a} from A {group.a_layout} and B "
+            f"{group.b_layout} to {group.d} in D {group.d_layout}; leave the choice of a kernel to "
+            f"the plan, take d: {group.a} or f32, or store A row, B col and D row",
         )
 
     taken = {kernel.multiplies for kernel in kernels}
