@@ -45,8 +45,8 @@ CTA_RESERVED_BYTES = 1024  # of these, taken by the system for each CTA
 OPERANDS = {"bf16": "wgmma::Bf16", "f16": "wgmma::F16"}
 OUTPUTS = {"bf16": "OutBf16", "f16": "OutF16", "f32": "OutF32"}
 K_MAJOR = ("row", "col")  # layouts of A and B in which K is contiguous
-# Of A and B. But for the first, without a D of the other 16-bit type: nobody asked for these, and they
-# would take a fifth of the build.
+# Of A and B. But for the first, without a D of the other 16-bit type: nobody asked for these, and
+# they would take a fifth of the build.
 LAYOUTS = [K_MAJOR, ("row", "row"), ("col", "col"), ("col", "row")]
 
 # The kernels around the GEMM, and their sources in src/support/.
