@@ -104,7 +104,7 @@ class Variant:
 
     @property
     def control_bytes(self) -> int:
-        """For records, lines of a bias and barriers, which a whole SM has room for more of."""
+        """For records, what is fused and barriers, which a whole SM has room for more of."""
         return 2048 if self.ctas_per_sm == 1 else 1024 * self.consumers
 
     @property

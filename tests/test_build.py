@@ -197,19 +197,26 @@ def test_the_ctas_of_an_sm_fit_its_shared_memory(variant: Any) -> None:
 
 
 def shared_bytes(variant: Any, stages: int) -> int:
-    """What Shared takes: stages, staging and bias buffers, records, targets, and the barriers."""
+    """What Shared takes: stages, staging buffers, records, targets, what is fused, barriers."""
     stage = (variant.rows + variant.max_width) * K_TILE * 2
     buffers, buffer_bytes = variant.staging
-    staging = variant.consumers * buffers * (buffer_bytes + 64 * 4)
-    targets = variant.consumers * size("TargetD")
+    staging = variant.consumers * buffers * buffer_bytes
+    fused = (1 if variant.pingpong else 2) * size("Fused")
+    aside = variant.consumers * (size("TargetD") + tiling.TILE.itemsize + fused)
     barriers = 8 * (2 * stages + 4 + variant.consumers)
-    return stages * stage + staging + 2 * tiling.TILE.itemsize + targets + barriers
+    return stages * stage + staging + 2 * tiling.TILE.itemsize + aside + barriers
 
 
 @VARIANTS
 def test_there_are_as_many_stages_as_fit(variant: Any) -> None:
     assert shared_bytes(variant, variant.stages) <= variant.shared_bytes
     assert shared_bytes(variant, variant.stages + 1) > variant.shared_bytes
+
+
+@VARIANTS
+def test_a_pingpong_ring_holds_all_of_c_beside_the_stage_in_flight(variant: Any) -> None:
+    most = variant.rows // 64 * 2  # stages of a C in f32
+    assert not variant.pingpong or variant.stages > most
 
 
 @pytest.mark.parametrize("ctas_per_sm", [1, 2, 3])

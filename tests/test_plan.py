@@ -143,8 +143,11 @@ def test_more_tiles_than_anyone_has_memory_for_are_refused_at_the_largest_group(
 
 
 @pytest.mark.parametrize(("k", "fits"), [(8, True), (0, False)])
-def test_tiles_that_multiply_nothing_are_smaller_and_sooner_too_many(k: int, fits: bool) -> None:
-    some = make_problem(f"m: 4194304, n: 6400, k: {k}")
+@pytest.mark.parametrize("shape", ["m: 4194304, n: 6400", "m: 6400, n: 4194304, d_layout: col"])
+def test_tiles_that_multiply_nothing_are_smaller_and_sooner_too_many(
+    shape: str, k: int, fits: bool
+) -> None:
+    some = make_problem(f"{shape}, k: {k}")
     assert (refusals.refusals(some, KERNELS) == []) == fits
 
 

@@ -43,6 +43,8 @@ struct Config {
     static_assert(K_TILE / cluster % 8 == 0, "a CTA's share of K begins where the swizzle does");
     static_assert(max_width % width_step == 0 && max_width <= WIDTHS * WIDTH_STEP,
                   "the kernel has a main loop for these widths");
+    static_assert(!pingpong || stages > 2 * (rows / 64),
+                  "all of a C of 32 bits fits beside the stage that is multiplied last");
     static_assert(consumers * cluster <= FLAGS_PER_TILE, "each warpgroup has a flag of its own");
     static_assert(cluster == 1 || cluster == 2, "larger clusters leave SMs idle on an H200");
 };

@@ -16,7 +16,9 @@
 #include "turns.cuh"
 
 // Widths with code for what comes behind alpha A B: fewer, since it stands there once for each.
-__host__ __device__ constexpr bool fusible(int width) { return width % FUSED_STEP == 0 || width == FUSED_NARROW; }
+__host__ __device__ constexpr bool fusible(int width) {
+    return width % FUSED_STEP == 0 || width == FUSED_NARROW;
+}
 
 // One lane of each warp gives back tile number `n`, once all have read its record.
 template <class C>

@@ -1,4 +1,5 @@
-// Persistent, warp-specialised grouped GEMM for sm_90a: D = alpha A B + beta C for every group.
+// Persistent, warp-specialised grouped GEMM for sm_90a: D = alpha A B + beta C for every group, and what may
+// follow it: bias, activation, gate.
 //
 // The operands are swapped: `rows` rows of B (as it is stored: one row per column of D) lie on wgmma's M
 // and up to `max_width` rows of A on its N, so that a group chooses its tile's width in steps of 16

@@ -1,4 +1,4 @@
-// The ring of stages in which A and B pass from the loader to those who multiply.
+// The ring of stages in which A, B and C pass from the loader to those who multiply.
 #pragma once
 
 #include "ptx/barriers.cuh"

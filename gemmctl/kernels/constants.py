@@ -13,7 +13,9 @@ BOX_ROWS = 64  # rows of A or B in a box where K lies across: 128 bytes, the swi
 WIDTH_STEP = 16
 WIDTHS = 16  # of them: up to 256, wgmma's largest N
 REDUCED_ROWS = 16  # rows of D in an entry that adds up the parts of a split sum
-FUSED_STEP = 64  # the same of widths with code for more than alpha A B, which stands there for each
+FUSED_STEP = (
+    64  # rows: widths with code for more than alpha A B, once for each, are multiples of it
+)
 FUSED_NARROW = 32  # and one of these besides, for groups of few rows
 ELEMENTS_WIDTH = 128  # of the widest tile whose C may come element by element
 FLAGS_PER_TILE = 4  # of a split one: for each warpgroup that multiplies, in every CTA of a cluster
@@ -22,7 +24,7 @@ FLAGS_PER_TILE = 4  # of a split one: for each warpgroup that multiplies, in eve
 TILE_WORDS = 1  # D's rows are whole 16-byte words
 TILE_FUSED = 2  # C, a bias, an activation or a gate comes behind alpha A B
 TILE_GATED = 4  # D has half the columns of x
-TILE_EIGHTS = 8  # these columns are whole eights
+TILE_EIGHTS = 8  # and n / 2, too, is a multiple of eight
 TILE_BACKWARD = 16  # slices along K are taken from the last to the first
 
 # Element types, as tables name them

@@ -25,8 +25,8 @@ BIASES = ("none", "n", "m")  # n: a number for each column of x; m: for each row
 ACTIVATIONS = tuple(activations.FUNCTIONS)
 # halves: column j of x goes through the activation, times column j + n/2; pairs: 2j, times 2j + 1
 GATES = ("none", "halves", "pairs")
-# Of each operand the key of its layout, and the one in which it is stored by those of its rows or
-# columns that D has too: those of A along K, and so those of B; of C and D the rows.
+# Of each operand the key of its layout, and the one in which its rows (of B: its columns) are
+# contiguous.
 _LAYOUT_OF = {
     "a": ("a_layout", "row"),
     "b": ("b_layout", "col"),

@@ -158,7 +158,7 @@ def _cycles(
 
 
 def _waits(launch: Grid, problem: Problem, constants: Constants) -> Floats:
-    """Cycles that each value of D takes longer for C, of each group; 0 where beta is."""
+    """Cycles that each value of D takes longer for a C in the ring, by group; 0 where beta is."""
     columns, groups, kernel = problem.columns, launch.groups, launch.kernel
     short = columns.size("c")[groups] == 2
     shown = constants.pingpong_epilogue if kernel.pingpong else 1.0

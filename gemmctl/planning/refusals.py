@@ -190,7 +190,7 @@ def _strides_told(group: Group) -> Iterator[Refusal]:
 
 
 def _too_many_tiles(problem: Problem) -> Iterator[Refusal]:
-    columns = problem.columns
+    columns = exchanged(problem).columns  # tiles are cut of these
     rows = np.where(columns.depth == 0, REDUCED_ROWS, 64)  # of the smallest tiles
     tiles = -(-columns.m // rows) * -(-columns.n // 64)
     if len(tiles) and (total := int(tiles.sum())) > MAX_TILES:

@@ -232,10 +232,7 @@ def _c_by_elements(problem: Problem, groups: Ints) -> Flags:
 
 
 def widths(kernel: Kernel) -> range:
-    """Widths worth considering: the kernel's own and every 32 below, down to half of it.
-
-    32, or the kernel's step where that is more.
-    """
+    """Widths worth considering: the kernel's own and every 32 (or step) below, down to half."""
     return range(kernel.max_width, kernel.max_width // 2 - 1, -max(32, kernel.width_step))
 
 

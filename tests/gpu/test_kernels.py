@@ -168,8 +168,8 @@ def test_c_of_every_type_is_added_wherever_its_rows_lie(
         assert wrong(made, session, spec) == []
 
 
-# Widths and heights around every edge of a block of 64 columns, a box of 32 and a chunk of 48 rows,
-# with D's rows in words of four, and not.
+# Widths and heights around the edges of a block of 64 columns, of the eights that a gate takes, and
+# of staged chunks; D's rows in whole words, and not.
 FUSED_SHAPES = [
     (1, 2, 8), (17, 64, 64), (47, 66, 72), (49, 128, 8), (83, 130, 136), (97, 136, 0),
     (176, 258, 200), (193, 384, 64), (250, 520, 320),

@@ -7,7 +7,6 @@
 #include "epilogue/bias.cuh"
 #include "epilogue/columns.cuh"
 #include "epilogue/source.cuh"
-#include "epilogue/staging.cuh"
 #include "epilogue/target.cuh"
 #include "ptx/barriers.cuh"
 #include "ptx/memory.cuh"

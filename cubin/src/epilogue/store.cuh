@@ -12,8 +12,8 @@
 // the staging buffers, so that rows leave in whole lines; the stores are ordinary ones. TMA stores would
 // queue up behind the loads of the next tile, which wait for memory. `turn` counts the buffers.
 //
-// What is not plain goes another way, so that this one stays short: with branches in its midst short tiles
-// took up to 16% longer.
+// Rows that are no whole words, and what a gate leaves, go another way, so that this one stays short: with
+// branches in its midst short tiles took up to 16% longer.
 template <class Output, int count, int buffers, int bytes>
 __device__ __forceinline__ void store_tile(float (&sums)[count], const Tile& tile, uint32_t column,
                                            const TargetD& d, Staging<buffers, bytes>& staging,
@@ -49,8 +49,8 @@ __device__ __forceinline__ void store_tile(float (&sums)[count], const Tile& til
     }
 }
 
-// Copies staged rows of 64 columns of x, or of the 32 that a gate leaves, to D: `rows` of them, from row m0 and
-// column d_column on. Word by word; or where D's rows are no whole words, element by element: a warp then
+// Copies staged rows of 64 columns of x, or of the 32 that a gate leaves, to D: `rows` of them, from row m0
+// and `column` of x on. Word by word; or where D's rows are no whole words, element by element: a warp then
 // takes every fourth row, and writes runs of 32. All lanes take every round, so that they stay together:
 // else the main loop, far from here, loses its uniform registers.
 template <class Output, uint32_t buffer_rows>
@@ -104,8 +104,8 @@ __device__ __forceinline__ void copy_rows(uint32_t buffer, const TargetD& d, uin
     }
 }
 
-// The same as store_tile for a tile of any kind, of all blocks of a warpgroup: `column_of` a block is its first
-// column of x. Registers can only be told apart at compile time, so that all chunks that are staged stand in
+// The same as store_tile for a tile of any kind, of all blocks of a warpgroup: `column_of` a block is its
+// first column of x. Registers can only be told apart at compile time, so that all chunks that are staged stand in
 // the loop over them, each taking its turn; what comes behind the barrier stands there once.
 // `gates`: whether a gate may have left every other pair of columns.
 template <class Output, bool gates, int blocks, int count, class Column, int buffers, int bytes>

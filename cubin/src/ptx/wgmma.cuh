@@ -39,8 +39,8 @@ __device__ __forceinline__ void wait() {
 
 // Accumulators 8i to 8i+7 as asm operands, and their numbers as text; VALUES_n and NAMES_n hold the
 // first n.
-#define EIGHT(i)                                                                            \
-    "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), \
+#define EIGHT(i)                                                                                            \
+    "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]),             \
         "+f"(d[i + 6]), "+f"(d[i + 7])
 #define VALUES_8 EIGHT(0)
 #define NAMES_8 "%0,%1,%2,%3,%4,%5,%6,%7"
@@ -75,29 +75,29 @@ __device__ __forceinline__ void wait() {
 #define VALUES_128 VALUES_120, EIGHT(120)
 #define NAMES_128 NAMES_120 ",%120,%121,%122,%123,%124,%125,%126,%127"
 
-#define ISSUE(width, count, type, a, b, keep, high, across_a, across_b)                                                  \
-    asm volatile("{\n.reg .pred keep;\nsetp.ne.b32 keep, %" #keep ", 0;\n"                      \
-                 ".reg .b64 a, b;\nmov.b64 a, {%" #a ", %" #high "};\n"                         \
-                 "mov.b64 b, {%" #b ", %" #high "};\n"                                          \
-                 "wgmma.mma_async.sync.aligned.m64n" #width "k16.f32." type "." type            \
-                 " {" NAMES_##count "}, a, b, keep, 1, 1, %" #across_a ", %" #across_b ";\n}"   \
-                 : VALUES_##count                                                               \
-                 : "r"(a_rows), "r"(b_rows), "n"(accumulate), "n"(SWIZZLE_128 | STRIDE),   \
+#define ISSUE(width, count, type, a, b, keep, high, across_a, across_b)                                     \
+    asm volatile("{\n.reg .pred keep;\nsetp.ne.b32 keep, %" #keep ", 0;\n"                                  \
+                 ".reg .b64 a, b;\nmov.b64 a, {%" #a ", %" #high "};\n"                                     \
+                 "mov.b64 b, {%" #b ", %" #high "};\n"                                                      \
+                 "wgmma.mma_async.sync.aligned.m64n" #width "k16.f32." type "." type                        \
+                 " {" NAMES_##count "}, a, b, keep, 1, 1, %" #across_a ", %" #across_b ";\n}"               \
+                 : VALUES_##count                                                                           \
+                 : "r"(a_rows), "r"(b_rows), "n"(accumulate), "n"(SWIZZLE_128 | STRIDE),                    \
                    "n"(a_across), "n"(b_across))
 
 // Asm operands are numbered: `count` accumulators, the descriptors' lower halves, the flag, the upper half,
 // whether A and B are MN-major.
-#define MULTIPLY(width, count, a, b, keep, high, across_a, across_b)                                                     \
-    template <bool a_across, bool b_across>                                                    \
-    struct Multiply<width, a_across, b_across> {                                                                   \
-        template <class Operand, bool accumulate>                                              \
-        static __device__ __forceinline__ void issue(float (&d)[count], uint32_t a_rows,       \
-                                                     uint32_t b_rows) {                        \
-            if constexpr (std::is_same_v<Operand, Bf16>)                                       \
-                ISSUE(width, count, "bf16", a, b, keep, high, across_a, across_b);                                       \
-            else                                                                               \
-                ISSUE(width, count, "f16", a, b, keep, high, across_a, across_b);                                        \
-        }                                                                                      \
+#define MULTIPLY(width, count, a, b, keep, high, across_a, across_b)                                        \
+    template <bool a_across, bool b_across>                                                                 \
+    struct Multiply<width, a_across, b_across> {                                                            \
+        template <class Operand, bool accumulate>                                                           \
+        static __device__ __forceinline__ void issue(float (&d)[count], uint32_t a_rows,                    \
+                                                     uint32_t b_rows) {                                     \
+            if constexpr (std::is_same_v<Operand, Bf16>)                                                    \
+                ISSUE(width, count, "bf16", a, b, keep, high, across_a, across_b);                          \
+            else                                                                                            \
+                ISSUE(width, count, "f16", a, b, keep, high, across_a, across_b);                           \
+        }                                                                                                   \
     };
 
 template <int width, bool a_across, bool b_across>
