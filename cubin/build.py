@@ -55,6 +55,7 @@ SUPPORT = {
     "fill": "fill.cu",
     "flush": "flush.cu",
     "hash_rows": "hash.cu",
+    "pack": "pack.cu",
 }
 
 

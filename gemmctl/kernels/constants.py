@@ -84,6 +84,10 @@ SPOT_INFINITY = 2
 SPOT_LARGEST = 3
 SPOT_SUBNORMAL = 4
 
+# Copies of operands that TMA cannot read where they lie
+PACK_THREADS = 256  # in a CTA that copies
+PACK_CTAS = 6  # of them on an SM at one time: 24 KB on their way, and 40 registers a thread
+
 # The L2 flush
 FLUSH_THREADS = 1024  # in a CTA that reads the L2 full
 
