@@ -18,7 +18,8 @@ class Layout:
     """Byte offsets of every operand in one arena, one entry per group of the problem.
 
     The region [d_begin, d_end) holds every D with FENCE bytes before the first and after each.
-    In place, C is D. Of the others those with beta 0 share one C that is never to be read.
+    In place, C is D. Of the others those with beta 0 share one C that is never to be read. Behind
+    everything a plan has room for the copies of operands that it packs.
     """
 
     a: Ints

@@ -10,7 +10,7 @@ import numpy as np
 from gemmctl.kernels.constants import K_TILE, REDUCED_ROWS
 from gemmctl.lists.problem import Problem
 from gemmctl.operands import dtypes
-from gemmctl.planning.tiling import PANEL_ROWS, Floats, Grid, Ints, handed_out
+from gemmctl.planning.tiling import PANEL_ROWS, Floats, Grid, Ints, Machine, handed_out
 
 CLOCK_HZ = 1.75e9  # of a cycle below; an H200 at work runs at 1.4 to 1.9 GHz
 WGMMA_FLOP = 4096  # dense 16-bit floating-point operations per cycle and SM
@@ -83,6 +83,11 @@ def at_least(
     busy = np.where(entries > PLAYED * clusters, mean + longest / 2, played)
     memory = np.add.reduceat(_bytes(launches, problem, constants), starts)
     return _together(launches, busy, memory, constants)
+
+
+def copying(nbytes: int, machine: Machine, constants: Constants = FITTED) -> float:
+    """Cycles that it takes to copy so many bytes, at the speed of the memory."""
+    return 2 * nbytes / constants.memory_bytes / machine.sm_count
 
 
 def _together(

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from gemmctl.lists.problem import LAYOUTS, Group, Problem
+from gemmctl.planning.tiling import Ints
 
 ALONG = {"none": "none", "n": "m", "m": "n"}  # a bias, once rows are columns
 
@@ -22,6 +25,12 @@ def exchanged(problem: Problem) -> Problem:
         if id(group) not in made:
             made[id(group)] = _exchanged(group) if group.across("d") else group
     return replace(problem, groups=tuple(made[id(group)] for group in problem.groups))
+
+
+def swapped(problem: Problem, of_a: Ints, of_b: Ints) -> tuple[Ints, Ints]:
+    """What belongs to every A and B of a problem, for A and B of ``exchanged(problem)``."""
+    across = problem.columns.across("d")
+    return np.where(across, of_b, of_a), np.where(across, of_a, of_b)
 
 
 def _exchanged(group: Group) -> Group:

@@ -21,7 +21,8 @@ from gemmctl.operands import dtypes
 from gemmctl.planning import cost, tiling
 from gemmctl.planning.arena import Layout, lay_out
 from gemmctl.planning.choosing import choose
-from gemmctl.planning.exchange import exchanged
+from gemmctl.planning.exchange import exchanged, swapped
+from gemmctl.planning.packing import Packing, pack
 from gemmctl.planning.refusals import Refusal, refusals
 from gemmctl.planning.tiling import H200, Choice, Ints, Launch, Machine
 
@@ -43,6 +44,7 @@ class Plan:
     exchanged: Problem  # the same with every D by rows: what launches compute
     launches: tuple[Launch, ...]
     layout: Layout
+    packing: Packing  # what is copied before the launches, and where these read A and B
     flops: int  # 2 m n k, summed over groups; none where alpha is 0
     bytes: int  # D and bias once, A and B once where alpha is not 0, C once where beta is not 0
     launch: Launching = "grouped"
@@ -82,15 +84,20 @@ class Plan:
 
     @cached_property
     def estimate_s(self) -> float:
-        """Seconds that the cost model expects all launches to take."""
-        cycles = sum(cost.estimate(launch, self.exchanged) for launch in self.launches)
-        return cycles / cost.CLOCK_HZ
+        """Seconds that the cost model expects a run to take."""
+        return self.cycles(cost.FITTED) / cost.CLOCK_HZ
+
+    def cycles(self, constants: cost.Constants) -> float:
+        """Cycles that packing and all launches take by a cost model with these constants."""
+        launches = [cost.estimate(one, self.exchanged, constants) for one in self.launches]
+        if not self.packing.bytes:
+            return sum(launches)
+        return cost.copying(self.packing.bytes, self.launches[0].machine, constants) + sum(launches)
 
     @cached_property
     def operands(self) -> tuple[Ints, Ints]:
         """Where A and B of ``exchanged`` lie: byte offsets in the arena, one per group."""
-        a, b, swapped = self.layout.a, self.layout.b, self.problem.columns.across("d")
-        return np.where(swapped, b, a), np.where(swapped, a, b)
+        return swapped(self.problem, self.layout.a, self.layout.b)
 
     @cached_property
     def dtype(self) -> str:
@@ -163,11 +170,13 @@ def _plan(
     columns = problem.columns
     m, n, k = columns.m, columns.n, columns.depth
     layout, moved = lay_out(problem)
+    packing = pack(work, *swapped(problem, layout.a, layout.b), layout.size)
     return Plan(
         problem=problem,
         exchanged=work,
         launches=tuple(launches),
-        layout=layout,
+        layout=replace(layout, size=packing.end),
+        packing=packing,
         flops=2 * int((m * n).astype(object) @ k.astype(object)),
         bytes=moved,
         launch=launch,

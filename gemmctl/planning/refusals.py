@@ -16,10 +16,6 @@ from gemmctl.planning.exchange import exchanged
 
 MAX_TILES = 1 << 24  # entries of a problem's tile lists: 1 GB, for a D that fills an H200's memory
 
-# TMA: strides are multiples of 16 bytes and below 2^40 (PTX ISA, tensor maps).
-STRIDE_STEP = 16
-STRIDE_END = 1 << 40
-
 Refusal = tuple[Mark, str]
 # Which groups of a problem a rule refuses, and in which words.
 Rule = tuple[npt.NDArray[np.bool_], Callable[[Group], Iterable[Refusal]]]
@@ -34,7 +30,6 @@ def refusals(problem: Problem, kernels: Sequence[Kernel]) -> list[Refusal]:
         *_types(problem.columns, kernels),
         *_layouts(problem, kernels),
         *_gates(problem.columns),
-        _strides(problem.columns),
     ]
     return [*_told(problem, rules), *_too_many_tiles(problem)]
 
@@ -146,49 +141,6 @@ def _gates(columns: Columns) -> Iterator[Rule]:
     yield gated & by_rows & columns.across("b"), in_lines
 
 
-def _strides(columns: Columns) -> Rule:
-    """Rows of A and B that TMA cannot step over; where nothing is multiplied it does not."""
-    wrong = np.zeros(len(columns.m), np.bool_)
-    for ld, operand in ((columns.lda, "a"), (columns.ldb, "b")):
-        stride = ld * columns.size(operand)
-        wrong |= (stride % STRIDE_STEP != 0) | (stride >= STRIDE_END)
-    return wrong & (columns.m > 0) & (columns.n > 0) & (columns.depth > 0), _strides_told
-
-
-def _strides_told(group: Group) -> Iterator[Refusal]:
-    packed = [key for key in ("lda", "ldb") if key not in group.marks]
-    inner = {"lda": "m" if group.across("a") else "k", "ldb": "n" if group.across("b") else "k"}
-    alike = group.a == group.b and group.lda == group.ldb == group.k
-    if len(packed) == 2 and alike and set(inner.values()) == {"k"}:
-        step = STRIDE_STEP // dtypes.BY_NAME[group.a].size
-        legal = -(-group.k // step) * step
-        yield (
-            group.where("k"),
-            f"lda and ldb are {group.k} (both default to k), but TMA rows start on 16-byte "
-            f"boundaries: each must be a multiple of {step} for {group.a}; "
-            f"the nearest are lda: {legal}, ldb: {legal}",
-        )
-        return
-    for key, value, element in (("lda", group.lda, group.a), ("ldb", group.ldb, group.b)):
-        extent = inner[key]
-        size = dtypes.BY_NAME[element].size
-        step, end = STRIDE_STEP // size, STRIDE_END // size
-        legal = _nearest_multiple(value, step, getattr(group, extent), end)
-        if value % step:
-            default = f" ({key} defaults to {extent})" if key in packed else ""
-            yield (
-                group.where(key, extent),
-                f"{key} is {value}{default}, but TMA rows start on 16-byte boundaries: {key} must "
-                f"be a multiple of {step} for {element}; the nearest is {key}: {legal}",
-            )
-        elif value >= end:
-            yield (
-                group.where(key, extent),
-                f"{key} is {value}, but TMA rows lie less than 2^40 bytes apart: {key} must be "
-                f"below {end} for {element}; the nearest is {key}: {legal}",
-            )
-
-
 def _too_many_tiles(problem: Problem) -> Iterator[Refusal]:
     columns = exchanged(problem).columns  # tiles are cut of these
     rows = np.where(columns.depth == 0, REDUCED_ROWS, 64)  # of the smallest tiles
@@ -199,12 +151,3 @@ def _too_many_tiles(problem: Problem) -> Iterator[Refusal]:
             f"D of problem '{problem.name}' falls into {total} tiles, of which at most {MAX_TILES} "
             "are planned at a time; make this group smaller, or put groups into another problem",
         )
-
-
-def _nearest_multiple(value: int, step: int, low: int, end: int) -> int:
-    """The multiple of ``step`` in [low, end) that is nearest to ``value``; of two, the larger."""
-    below = min(value, end - 1) // step * step
-    above = below + step
-    if above < end and (below < low or value - below >= above - value):
-        return above
-    return below

@@ -30,6 +30,20 @@ FILL = np.dtype(
 )
 
 
+# One operand to copy, each line to whole 16-byte words. Words have numbers that run on over all
+# operands, for CTAs to take equal shares; those of this one are [first, end).
+PACK = np.dtype(
+    [
+        ("source", np.uint64),
+        ("pitch_bytes", np.uint64),  # from one line of the source to the next
+        ("line_bytes", np.uint64),
+        ("to", np.uint64),
+        ("first", np.uint64),
+        ("end", np.uint64),
+    ]
+)
+
+
 # One D to hash: `rows` runs of `row_bytes`, `pitch_bytes` apart; `group` is where its hash goes.
 HASHED = np.dtype(
     [
@@ -70,18 +84,18 @@ class Tables:
 def build(launch: Launch, plan: Plan, base: int) -> Tables:
     """The arrays of one launch for operands that lie at ``base`` (an address in bytes)."""
     groups, layout, columns = launch.groups, plan.layout, plan.exchanged.columns
-    a, b = plan.operands
+    packing = plan.packing
 
     def address(offsets: Ints) -> npt.NDArray[np.uint64]:
         return offsets[groups].astype(np.uint64) + np.uint64(base)
 
     return Tables(
-        ptr_a=address(a),
-        ptr_b=address(b),
+        ptr_a=address(packing.a),
+        ptr_b=address(packing.b),
         ptr_c=address(layout.c),
         ptr_d=address(layout.d),
-        ld_a=columns.lda[groups].astype(np.uint64),
-        ld_b=columns.ldb[groups].astype(np.uint64),
+        ld_a=packing.lda[groups].astype(np.uint64),
+        ld_b=packing.ldb[groups].astype(np.uint64),
         ld_c=columns.ldc[groups].astype(np.uint64),
         ld_d=columns.ldd[groups].astype(np.uint64),
         m=columns.m[groups].astype(np.uint32),
@@ -96,6 +110,19 @@ def build(launch: Launch, plan: Plan, base: int) -> Tables:
         gate=columns.gate[groups].astype(np.uint32),
         tiles=launch.tiles,
     )
+
+
+def packs(plan: Plan, base: int) -> npt.NDArray[np.void]:
+    """PACK records of all operands to copy, for an arena that lies at ``base``."""
+    packing = plan.packing
+    records = np.zeros(len(packing.to), PACK)
+    records["source"] = packing.source.astype(np.uint64) + np.uint64(base)
+    records["to"] = packing.to.astype(np.uint64) + np.uint64(base)
+    records["pitch_bytes"], records["line_bytes"] = packing.pitch_bytes, packing.line_bytes
+    words = packing.lines * packing.words
+    records["end"] = np.cumsum(words)
+    records["first"] = records["end"] - words.astype(np.uint64)
+    return records
 
 
 def fills(plan: Plan, base: int, spec: DataSpec) -> npt.NDArray[np.void]:
