@@ -31,7 +31,14 @@ from gemmctl.device.cuda.params import GroupArrays, Params
 from gemmctl.device.cuda.session import CudaSession
 from gemmctl.errors import DeviceFailed, DeviceHung, DeviceUnusable
 from gemmctl.kernels import cubins
-from gemmctl.kernels.constants import HASH_THREADS, MAP_THREADS, MAPS, QUANTILES
+from gemmctl.kernels.constants import (
+    HASH_THREADS,
+    MAP_THREADS,
+    MAPS,
+    PACK_CTAS,
+    PACK_THREADS,
+    QUANTILES,
+)
 from gemmctl.kernels.cubins import Kernel
 from gemmctl.operands import data, dtypes
 from gemmctl.operands.data import DataSpec
@@ -65,7 +72,8 @@ class Launched:
     cluster: int
     cooperative: bool
     stream: int
-    params: Any  # of the GEMM kernel; of fill: the records, and where normal numbers are
+    # Of the GEMM kernel; of fill: the records, and where normal numbers are; of pack: the records.
+    params: Any
 
 
 class Driver:
@@ -287,6 +295,10 @@ class Driver:
             (records,), (count,) = at(records, np.uint64, 1), at(count, np.uint32, 1)
             (numbers,) = at(numbers, np.uint64, 1).tolist()
             params = at(int(records), tables.FILL, int(count)), numbers
+        elif symbol == "pack":
+            records, count = at(pointers, np.uint64, 2).tolist()
+            (records,), (count,) = at(records, np.uint64, 1), at(count, np.uint32, 1)
+            params = at(int(records), tables.PACK, int(count))
         self.queued.append((symbol, int(config.hStream)))
         self.launched.append(
             Launched(
@@ -903,6 +915,17 @@ def test_operands_are_generated_as_the_tables_say(kind: data.Kind, driver: Drive
     assert np.array_equal(f32, data.quantiles(dtypes.F32))
 
 
+def test_operands_are_packed_as_the_tables_say(driver: Driver) -> None:
+    made = plan_of("m: 64, n: 40, k: 63, count: 3", "m: 8, n: 8, k: 8")
+    with CudaDevice().open(made, SPEC) as session:
+        session.run()
+        expected = tables.packs(made, session.base)
+    (launched,) = (launched for launched in driver.launched if launched.symbol == "pack")
+    assert len(launched.params) == 6
+    assert np.array_equal(launched.params, expected)
+    assert (launched.grid, launched.threads) == ((PACK_CTAS * driver.sms, 1, 1), PACK_THREADS)
+
+
 def test_c_in_place_is_generated_again_with_every_poison_and_before_every_burst(
     driver: Driver,
 ) -> None:
@@ -998,6 +1021,25 @@ def test_a_cold_run_of_several_launches_is_one_graph(driver: Driver) -> None:
     _, queued = timed(driver, made, cold=True)
     captured = ["gemm"] * len(made.launches)
     assert queued == captured + ["flush", "record", "graph", "record"] * 3
+
+
+def test_packing_and_the_launch_behind_it_are_one_graph(driver: Driver) -> None:
+    _, queued = timed(driver, plan_of("m: 64, n: 64, k: 63"), cold=True)
+    assert queued == ["pack", "gemm"] + ["flush", "record", "graph", "record"] * 3
+
+
+@pytest.mark.parametrize("launch", ["grouped", "graph", "serial", "streams"])
+def test_a_run_packs_once_before_anything_is_multiplied(launch: Launching, driver: Driver) -> None:
+    made = plan_of("m: 64, n: 64, k: 63, count: 3", "m: 64, n: 64, k: 9, d: f32", launch=launch)
+    with CudaDevice().open(made, SPEC) as session:
+        session.run()
+    names = [what for what, _ in driver.queued]
+    assert names.count("pack") == 1
+    begun = names.index("pack")
+    assert names.index("gemm") > begun
+    if launch == "streams":  # which wait for it
+        main = driver.queued[begun][1]
+        assert driver.queued[begun + 1] == ("record", main) and names[begun + 2] == "wait"
 
 
 def test_a_warm_sample_is_many_runs_in_one_graph_shared_out(driver: Driver) -> None:
@@ -1152,11 +1194,11 @@ def test_every_kernel_is_given_arguments_of_the_sizes_it_takes(
         launch(self, *told_of, **rest)
 
     monkeypatch.setattr(CudaDevice, "launch", note)
-    with CudaDevice().open(plan_of(*GROUPS), SPEC) as session:
+    with CudaDevice().open(plan_of(*GROUPS, "m: 8, n: 8, k: 9"), SPEC) as session:
         session.time(1, cold=True)
     assert told == {
         kernel: [size(kind) for kind in parameters(kernel)]
-        for kernel in ("fill", "build_maps", "flush", "gemm")
+        for kernel in ("fill", "build_maps", "flush", "gemm", "pack")
     }
 
 

@@ -31,6 +31,7 @@ from gemmctl.operands.data import DataSpec, Operand
 from gemmctl.operands.digest import digest
 from gemmctl.operands.dtypes import Bits, DType
 from gemmctl.planning import tables
+from gemmctl.planning.packing import STRIDE_STEP
 from gemmctl.planning.plan import Plan
 from gemmctl.planning.tables import Tables
 
@@ -86,6 +87,7 @@ class CpuSession:
         self._arena = arena
         self._pool = pool
         base = arena.ctypes.data
+        self._packs = tables.packs(plan, 0).tolist()
         self._launches = [
             _Launch(launch.kernel, tables.build(launch, plan, base), arena, base)
             for launch in plan.launches
@@ -93,11 +95,20 @@ class CpuSession:
         self.setup = Setup(host_s=perf_counter() - started, device_s=None)
 
     def run(self) -> None:
-        """Run the plan's launches once."""
+        """Pack what has to be, and run the plan's launches once."""
+        list(self._pool.map(self._pack, self._packs))
         with blas.single_threaded():
             for launch in self._launches:
                 for shares in launch.rounds():
                     list(self._pool.map(launch.run, shares))
+
+    def _pack(self, record: tuple[int, ...]) -> None:
+        """Copy one operand by its PACK record, whose addresses are offsets in the arena."""
+        source, pitch_bytes, line_bytes, to, first, end = record
+        words = -(-line_bytes // STRIDE_STEP)
+        shape = (end - first) // words, line_bytes
+        copy = np.ndarray(shape, np.uint8, self._arena.data, to, (STRIDE_STEP * words, 1))
+        copy[:] = np.ndarray(shape, np.uint8, self._arena.data, source, (pitch_bytes, 1))
 
     def time(self, count: int, *, cold: bool) -> list[Sample]:
         """So many samples of one run each, the first on C as it was where C is in place.

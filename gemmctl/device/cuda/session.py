@@ -27,6 +27,8 @@ from gemmctl.kernels.constants import (
     MAP_BYTES,
     MAP_THREADS,
     MAPS,
+    PACK_CTAS,
+    PACK_THREADS,
     WIDTH_STEP,
     WIDTHS,
 )
@@ -70,6 +72,8 @@ class CudaSession:
         started = monotonic()
         self.ready = self._upload(kernels)
         self._told = [self._map_arguments(ready) for ready in self.ready]
+        self._packs = tables.packs(plan, self.base)
+        self._pack = self._packing()
         device.record(begun)
         self._set_up_maps()
         device.record(ended)
@@ -140,7 +144,8 @@ class CudaSession:
         """
         device = self.device
         if queue is None:
-            alone = self._plan.launch == "grouped" and len(self.ready) <= 1
+            launches = len(self.ready) + (len(self._packs) > 0)
+            alone = self._plan.launch == "grouped" and launches <= 1
             queue = self._queue if cold and alone else self._graph(1 if cold else WARM_RUNS)
         runs = 1 if cold else WARM_RUNS
         self._generate(self._refills)
@@ -186,8 +191,9 @@ class CudaSession:
         return float(np.median(taken))
 
     def _launch(self) -> None:
-        """Queue all launches, in turn over the plan's streams."""
+        """Queue packing, and then all launches, in turn over the plan's streams."""
         streams = self._fan.streams
+        self._pack()
         if self._plan.launch == "graph":
             self._set_up_maps()
         with self._fan.spread():
@@ -227,6 +233,17 @@ class CudaSession:
                 ],
             )
             device.wait()
+
+    def _packing(self) -> Callable[[], None]:
+        """What queues the kernel that copies operands for all launches, if there are any."""
+        device, records = self.device, self._packs
+        if not len(records):
+            return lambda: None
+        at = device.allocate(records.nbytes, self.cleanup)
+        device.upload(at, records)
+        grid = (PACK_CTAS * device.machine.sm_count, 1)
+        told = [ctypes.c_uint64(at), ctypes.c_uint32(len(records))]
+        return partial(device.launch, device.support("pack"), grid, PACK_THREADS, told)
 
     def _upload(self, kernels: list[Any]) -> list[_Ready]:
         """Copy all tables to the device in one piece; room for counters and maps lies behind."""
