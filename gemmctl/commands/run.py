@@ -112,7 +112,7 @@ def run(
     from gemmctl.kernels import cubins
     from gemmctl.measuring import baselines, bench
     from gemmctl.operands.data import DataSpec
-    from gemmctl.showing import resuming, run_report
+    from gemmctl.showing import plan_report, resuming, run_report
     from gemmctl.showing.output import Output
     from gemmctl.showing.saving import Saving, whole_head
     from gemmctl.showing.table import View
@@ -126,7 +126,8 @@ def run(
     tuned = not no_tune_cache
     plans, on = ready(found, only, device, out, launch, kernel=kernel, tuned=tuned)
     baselines.check_device(rivals, on.facts)
-    out.view.check(run_report.columns(on.facts, settings, rivals))
+    packed = any(map(plan_report.packs, plans))
+    out.view.check(run_report.columns(on.facts, settings, rivals, packed))
     head = run_report.head(on.facts, settings, cubins.manifest())
     done = {} if earlier is None else resuming.results(earlier, head, plans, rivals)
     if done:
@@ -136,7 +137,7 @@ def run(
 
     def report() -> Report:
         whole = whole_head(head, len(results), len(plans))
-        return run_report.report(whole, results, on.facts, settings, rivals, out.view)
+        return run_report.report(whole, results, on.facts, settings, rivals, out.view, packed)
 
     def so_far() -> str:
         return f"{len(results)} of {len(plans)} problems measured{saving.left()}"

@@ -8,6 +8,7 @@ from dataclasses import asdict, fields
 from typing import TYPE_CHECKING
 
 from gemmctl.lists.problem import Group
+from gemmctl.planning.packing import remedies
 from gemmctl.showing.report import Record, Report, bound_note, head_of, number, percent
 from gemmctl.showing.table import Column, View
 
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from gemmctl.device.roofline import Roofline
     from gemmctl.kernels.cubins import Manifest
     from gemmctl.planning.plan import Plan
+
+
+REMEDIES = 3  # that are told of a problem
 
 
 def about() -> tuple[Column[Plan], ...]:
@@ -44,6 +48,7 @@ def record(plan: Plan) -> Record:
         "flop": plan.flops,
         "bytes": plan.bytes,
         "arena_bytes": plan.layout.size,
+        "packed_bytes": plan.packing.bytes,
         "kernel": plan.kernel,
         "launches": len(plan.launches),
         "choices": list(map(str, plan.choices)),
@@ -82,7 +87,27 @@ def report(plans: Sequence[Plan], roofline: Roofline, cubins: Manifest, view: Vi
             for plan in plans
         ],
         table=view.table(columns, plans),
-        notes=[*bound_note(roofline), "plan us is what planning took this machine"],
+        notes=[
+            *bound_note(roofline),
+            "plan us is what planning took this machine",
+            *map(_packed_note, filter(packs, plans)),
+        ],
+    )
+
+
+def packs(plan: Plan) -> bool:
+    """Whether operands are copied before the launches of every run."""
+    return plan.packing.bytes > 0
+
+
+def _packed_note(plan: Plan) -> str:
+    """What packing copies of a problem, and what would make it needless."""
+    changes = remedies(plan.problem)
+    more = f" and {len(changes) - REMEDIES} more" if len(changes) > REMEDIES else ""
+    return (
+        f"{plan.problem.name}: every run copies {number(plan.packing.bytes, 1e6)} MB of A and B "
+        "first, whose rows are not on 16-byte boundaries; with "
+        f"{', '.join(changes[:REMEDIES])}{more} it would not"
     )
 
 

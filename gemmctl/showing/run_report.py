@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from gemmctl.planning.plan import Plan
 
 
+PACKED_NOTE = (
+    "packed MB are copied first, as their rows are not on 16-byte boundaries, and that is part of "
+    "the time measured; gemmctl plan says what would make it needless"
+)
 NOISY = 0.05  # relative spread that makes a median doubtful
 
 
@@ -68,8 +72,13 @@ def record(result: Result) -> Record:
     }
 
 
-def columns(facts: Facts, settings: Settings, rivals: Sequence[str]) -> tuple[Column[Result], ...]:
-    """What the table says of every problem; ``rivals`` are the baselines' names."""
+def columns(
+    facts: Facts, settings: Settings, rivals: Sequence[str], packed: bool = False
+) -> tuple[Column[Result], ...]:
+    """What the table says of every problem; ``rivals`` are the baselines' names.
+
+    ``packed``: operands of some problem are copied first.
+    """
 
     def about_plan(column: Column[Plan]) -> Column[Result]:
         return Column(column.title, lambda r: column.cell(r.plan), column.left, rank=column.rank)
@@ -81,6 +90,9 @@ def columns(facts: Facts, settings: Settings, rivals: Sequence[str]) -> tuple[Co
 
     def telemetry(value: Callable[[Telemetry], float], scale: float) -> Callable[[Result], str]:
         return lambda r: number(_middle(value(reading) for reading in r.telemetry), scale)
+
+    def packed_mb(result: Result) -> str:
+        return number(result.plan.packing.bytes, 1e6)
 
     replay: Column[Result] = Column("replay us", lambda r: number(r.setup.replay_s, 1e-6), rank=11)
     return (
@@ -101,6 +113,7 @@ def columns(facts: Facts, settings: Settings, rivals: Sequence[str]) -> tuple[Co
         Column("tiles", lambda r: str(r.plan.tiles), verbose=True, rank=17),
         Column("waves", lambda r: number(r.plan.waves, digits=3), verbose=True, rank=16),
         Column("padding %", lambda r: percent(1 - r.plan.tile_efficiency), verbose=True, rank=15),
+        *([Column("packed MB", packed_mb, verbose=True, rank=15)] if packed else []),
         Column("SM MHz", telemetry(lambda t: t.sm_hz, 1e6), verbose=True, rank=13),
         Column("power W", telemetry(lambda t: t.power_w, 1), verbose=True, rank=14),
         Column("throttle", _throttle, left=True, verbose=True, rank=12),
@@ -115,9 +128,10 @@ def report(
     settings: Settings,
     rivals: Sequence[str] = (),
     view: View = DEFAULT,
+    packed: bool = False,
 ) -> Report:
-    """The throughput table."""
-    shown = columns(facts, settings, rivals)
+    """The throughput table; ``rivals`` and ``packed`` as for ``columns``."""
+    shown = columns(facts, settings, rivals, packed)
     results = view.order(shown, results)
     return Report(
         head=head,
@@ -130,6 +144,7 @@ def report(
             + (f"{facts.timers[settings.cache]}; " if facts.timers else "")
             + _setup_note(facts, settings)
             + ("; replay us is host time per run" if _replays(facts, settings) else ""),
+            *([PACKED_NOTE] if packed else []),
             *bound_note(facts.roofline),
             *tuned_note(result.plan for result in results),
             *against_report.notes(results),
