@@ -60,11 +60,8 @@ BEYOND: list[tuple[str, Any]] = [
     ("lie side by side", listed({**GROUP, "k": 16, "lda": 8})),
     ("in place they are the same", listed({**GROUP, "inplace": True, "c": "f32"})),
     ("cannot be its memory", listed({**GROUP, "inplace": True, "gate": "pairs"})),
-    # It does not calculate: even numbers, packed rows, rows of given leading dimensions where there
-    # are any elements, sums over all groups.
+    # It does not calculate: even numbers, sums over all groups.
     ("a gate pairs columns", listed({**GROUP, "n": 7, "gate": "halves"})),
-    ("TMA rows start on 16-byte boundaries", listed({**GROUP, "k": 63})),
-    ("TMA rows lie less than 2^40 bytes apart", listed({**GROUP, "lda": 2**39})),
     ("more than 1048576 groups", listed({**GROUP, "count": 2**20}, GROUP)),
     ("more than 2^62 bytes", listed({**_LARGE, "count": 2})),
     ("tiles, of which at most", listed({"m": 400000, "n": 300000, "k": 8})),

@@ -328,10 +328,10 @@ def test_2_a_bad_list_with_every_error_and_nothing_run(gemmctl: Command) -> None
 
 
 def test_2_what_no_kernel_can_do_is_refused_before_the_device_is_asked(gemmctl: Command) -> None:
-    odd = "{gemmctl: 1, problems: [{name: p, groups: [{m: 8, n: 8, k: 7}]}]}"
-    done = gemmctl("run", "-", stdin=odd, GEMMCTL_DEVICE="cuda", CUDA_VISIBLE_DEVICES="")
+    mixed = "{gemmctl: 1, problems: [{name: p, groups: [{m: 8, n: 8, k: 7, b: f16}]}]}"
+    done = gemmctl("run", "-", stdin=mixed, GEMMCTL_DEVICE="cuda", CUDA_VISIBLE_DEVICES="")
     assert (done.returncode, done.stdout) == (2, "")
-    assert "multiple of 8" in done.stderr
+    assert "operands of one type" in done.stderr
 
 
 def test_2_quiet_plan_checks_a_list(gemmctl: Command, two_problems: Path) -> None:

@@ -386,6 +386,116 @@ def test_the_gpu_generates_the_bits_that_numpy_does(
             assert (stored[:, expected.shape[1] :].view(np.uint8) == 0xFF).all()
 
 
+# Sizes around words of eight elements, slices of K and tiles; rows packed, and longer by so many.
+ODD_SHAPES = [
+    (1, 1, 1), (2, 3, 9), (7, 130, 71), (16, 64, 63), (33, 41, 65), (129, 257, 127),
+    (255, 129, 1001), (1, 264, 999), (264, 1, 999), (301, 501, 333), (40, 24, 4099), (0, 8, 7),
+    (513, 136, 2047),
+]  # fmt: skip
+
+
+def odd(kernel: Kernel, longer: int, more: str = "") -> str:
+    """A list whose rows of A and B do not begin on 16-byte boundaries, or few of them do."""
+    groups = [
+        f"{{m: {m}, n: {n}, k: {k}, lda: {(m if kernel.a_across else k) + longer}, "
+        f"ldb: {(n if kernel.b_across else k) + 3 * longer}{more}}}"
+        for m, n, k in ODD_SHAPES
+    ]
+    lines = "".join(f"      - {group}\n" for group in groups)
+    return f"{head_of(kernel)}  - name: odd\n    groups:\n{lines}"
+
+
+@pytest.mark.parametrize("longer", [0, 1, 3])
+@pytest.mark.parametrize("kind", data.KINDS)
+def test_rows_off_16_byte_boundaries_are_packed(
+    device: CudaDevice, kernel: Kernel, kind: data.Kind, longer: int
+) -> None:
+    made, spec = planned(odd(kernel, longer), kernel), DataSpec(kind, 41)
+    assert made.packing.bytes
+    with ran(device, made, spec) as session:
+        assert wrong(made, session, spec) == []
+
+
+@pytest.mark.parametrize(
+    "more", [", beta: 1", ", beta: -1, inplace: true", ", bias: n", ", bias: m"]
+)
+def test_what_is_fused_follows_a_packed_product(
+    device: CudaDevice, kernel: Kernel, more: str
+) -> None:
+    made, spec = planned(odd(kernel, 1, more), kernel), DataSpec("int", 43)
+    with ran(device, made, spec) as session:
+        assert wrong(made, session, spec) == []
+
+
+@pytest.mark.parametrize("gate", ["halves", "pairs"])
+def test_a_packed_b_has_its_columns_gated(device: CudaDevice, gate: str) -> None:
+    shapes = [(17, 64, 63), (70, 130, 65), (300, 528, 1001)]
+    groups = ", ".join(f"{{m: {m}, n: {n}, k: {k}, gate: {gate}}}" for m, n, k in shapes)
+    made = planned(f"{head('bf16', 'bf16')}  - {{name: x, groups: [{groups}]}}\n")
+    spec = DataSpec("normal", 47)
+    with ran(device, made, spec) as session:
+        assert wrong(made, session, spec) == []
+
+
+@pytest.mark.parametrize("launch", ["grouped", "graph", "serial", "streams"])
+@pytest.mark.parametrize("cold", [True, False])
+def test_every_run_packs_however_it_is_launched(
+    device: CudaDevice, launch: plan.Launching, cold: bool
+) -> None:
+    (some,) = reading.load(["-"], io.StringIO(odd(KERNELS[0], 1)))
+    (made,) = plan.make([some], KERNELS, launch=launch)
+    spec, packing = DataSpec("int", 53), made.packing
+    with device.open(made, spec) as session:
+        session.run()
+        first = session.digests()
+        begin = int(packing.to.min())
+        device.fill_bytes(session.base + begin, packing.end - begin, 0xFF)  # NaN
+        session.poison()
+        session.time(3, cold=cold)
+        assert np.array_equal(session.digests(), first)
+        assert wrong(made, session, spec) == []
+
+
+def test_the_gpu_packs_lines_as_numpy_does(device: CudaDevice) -> None:
+    lines = [  # offset of the first, pitch and length in bytes, how many
+        *((1000 * i + 2 * i, 62, 2 * i, 16) for i in range(1, 31)),
+        *((40_000 + off, 4099, 4098, 9) for off in range(16)),
+        (80_000, 16, 16, 1000), (100_001, 3, 1, 5000), (120_002, 1 << 17, 100_000, 7),
+    ]  # fmt: skip
+    memory = np.random.default_rng(2).integers(0, 256, 1 << 20, np.uint8)
+    words = [-(-length // 16) * count for _, _, length, count in lines]
+    ends = np.cumsum(words)
+    with ExitStack() as cleanup:
+        at = device.allocate(memory.nbytes, cleanup)
+        to = device.allocate(16 * int(ends[-1]) + 16, cleanup)
+        records = np.array(
+            [
+                (at + begin, pitch, length, to + 16 * (end - own), end - own, end)
+                for (begin, pitch, length, _), own, end in zip(
+                    lines, words, ends.tolist(), strict=True
+                )
+            ],
+            tables.PACK,
+        )
+        told = device.allocate(records.nbytes, cleanup)
+        device.upload(at, memory)
+        device.upload(told, records)
+        device.fill_bytes(to, 16 * int(ends[-1]) + 16, 0xFF)
+        device.launch(
+            device.support("pack"),
+            (constants.PACK_CTAS * device.machine.sm_count, 1),
+            constants.PACK_THREADS,
+            [ctypes.c_uint64(told), ctypes.c_uint32(len(records))],
+        )
+        found = device.download(to, 16 * int(ends[-1]) + 16)
+    for (begin, pitch, length, count), own, end in zip(lines, words, ends.tolist(), strict=True):
+        shape = count, length
+        copies = found[16 * (end - own) : 16 * end].reshape(count, -1)[:, :length]
+        source = np.ndarray(shape, np.uint8, memory, begin, (pitch, 1))
+        assert np.array_equal(copies, source), (begin, pitch, length)
+    assert (found[-16:] == 0xFF).all()
+
+
 def test_the_digests_of_d_are_those_of_numpy(device: CudaDevice) -> None:
     made = planned(awkward("bf16", "bf16"))
     with ran(device, made, DataSpec("normal", 3)) as session:
