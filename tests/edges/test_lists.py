@@ -28,7 +28,7 @@ def test_edge_17_all_that_is_wrong_with_all_lists_is_told_at_once(
         "problems:\n"
         "  - name: p\n"
         "    groups:\n"
-        "      - {m: 64, n: 64, k: 63}\n"
+        "      - {m: 64, n: 64, k: 64, a: f32}\n"
         "      - {m: -1, n: 64, k: 64}\n"
     )
     (tmp_path / "worse.yaml").write_text("gemmctl: 1\nproblems: [\n")
@@ -36,10 +36,10 @@ def test_edge_17_all_that_is_wrong_with_all_lists_is_told_at_once(
     assert (done.returncode, done.stdout) == (2, "")
     told = [line for line in done.stderr.splitlines() if not line.startswith("  ")]
     assert [line.split(" ", 1)[0] for line in told] == [
-        "gemmctl:", "worse.yaml:3:1:", "bad.yaml:5:24:", "bad.yaml:6:13:",
+        "gemmctl:", "worse.yaml:3:1:", "bad.yaml:5:31:", "bad.yaml:6:13:",
     ]  # fmt: skip
     assert told[0] == "gemmctl: cannot read nope.yaml: No such file or directory; check the path"
-    assert "lda and ldb are 63" in told[2]
+    assert "no kernel multiplies f32 operands" in told[2]
     assert "m must be an integer from 0" in told[3]
 
 
@@ -77,7 +77,7 @@ def test_edge_24_a_long_list_is_read_by_libyaml(gemmctl: Command) -> None:
 def test_edge_25_of_many_errors_the_first_are_shown_and_the_others_counted(
     gemmctl: Command,
 ) -> None:
-    groups = [{"m": 64, "n": 64 + 8 * i, "k": 63} for i in range(10_000)]
+    groups = [{"m": 64, "n": 64 + 8 * i, "k": 64, "a": "f32"} for i in range(10_000)]
     text = json.dumps(listed(*groups)).replace("{", "\n{")
     done = gemmctl("plan", "-", stdin=text)
     lines = done.stderr.splitlines()
@@ -85,8 +85,7 @@ def test_edge_25_of_many_errors_the_first_are_shown_and_the_others_counted(
     assert len(lines) == 3 * SHOWN + 1
     assert lines[-1] == "gemmctl: ... and 9,980 more"
     for error in lines[: 3 * SHOWN : 3]:
-        assert "lda and ldb are 63 (both default to k)" in error
-        assert "the nearest are lda: 64, ldb: 64" in error
+        assert "no kernel multiplies f32 operands; use one of bf16, f16" in error
 
 
 def test_edge_28_one_slip_is_one_error(gemmctl: Command) -> None:

@@ -113,7 +113,7 @@ def test_very_many_shapes_make_a_short_name(gemmctl: Command) -> None:
         (("--mnk", "8x8"), "--mnk: '8x8' is no shape; write MxNxK"),
         (("--mnk", "8x8x-1"), "--mnk: '8x8x-1' is no shape"),
         (("--mnk", "8x8x8:0"), "--mnk:6:31: count must be an integer from 1"),
-        (("--mnk", "8x8x63"), "--mnk:6:"),  # by the reading of lists: with place and reason
+        (("--mnk", "8x8x64", "--dtype", "f32"), "--mnk:4:14: no kernel multiplies f32"),
         (("--mnk", "8x8x8", "--dtype", "bf61"), "did you mean 'bf16'?"),
         (("--mnk", "8x8x8", "--dtype", "bf16-"), "put it in quotes"),
         (("--mnk", "8x8x8", "--beta", "inf"), "beta must be"),
