@@ -12,7 +12,7 @@ from gemmctl.operands import dtypes
 
 FORMAT = 1  # what `gemmctl:` says at the top of a list
 MAX_EXTENT = 2**31 - 1  # the kernels' tables hold m, n and k in 32 bits
-MAX_LD = 2**40 - 1  # elements, for two rows to lie within any memory there is
+MAX_LD = 2**40 - 1  # elements: further apart, no two rows fit into any memory
 MAX_GROUPS = 2**20  # in one problem
 FLOAT32_MAX = (2 - 2.0**-23) * 2.0**127
 FLOAT32_MIN = 2.0**-149
