@@ -35,13 +35,11 @@ def choose(
             whole = tiling.grid(problem, groups, kernel, width, machine)
             ways.append((kernel, width, np.ones_like(starts)))
             bounds.append(cost.at_least(whole, problem, starts))
-            splits = tiling.splits(whole, problem, starts)
-            if split and splits.max() > 1:
-                parted = tiling.grid(
-                    problem, groups, kernel, width, machine, np.repeat(splits, sizes)
-                )
-                ways.append((kernel, width, splits))
-                bounds.append(cost.at_least(parted, problem, starts))
+            for splits in tiling.splits(whole, starts) if split else ():
+                if splits.max() > 1:
+                    parted = tiling.grid(problem, groups, kernel, width, machine, splits, starts)
+                    ways.append((kernel, width, splits))
+                    bounds.append(cost.at_least(parted, problem, starts))
     return [
         _least(problem, own, ways, i, bound, machine)
         for i, (own, bound) in enumerate(zip(launches, np.transpose(bounds), strict=True))
