@@ -54,19 +54,23 @@ def _least(
     bounds: Floats,
     machine: Machine,
 ) -> Choice:
-    """The way of least cost to cut one launch; ``bounds`` say what each costs at least."""
-    least, best = np.inf, ways[0]
+    """The way of least cost to cut one launch, of equal ones the first.
+
+    ``bounds`` say what each costs at least.
+    """
+    least, best = np.inf, 0
     seen = set()
     for index in np.argsort(bounds, kind="stable").tolist():
         kernel, width, splits = ways[index]
         if bounds[index] * (1 - SLACK) > least:
             break
-        if (kernel, bounds[index]) in seen:  # another width, or no split, that is the same cut
-            continue
-        seen.add((kernel, bounds[index]))
         planned = tiling.grid(problem, groups, kernel, width, machine, splits[launch])
+        same = kernel, planned.widths.tobytes(), planned.parts.tobytes()
+        if same in seen:  # another width, or no split, that is the same cut
+            continue
+        seen.add(same)
         found = cost.estimate(planned, problem)
-        if found < least:
-            least, best = found, ways[index]
-    kernel, width, splits = best
+        if (found, index) < (least, best):
+            least, best = found, index
+    kernel, width, splits = ways[best]
     return Choice(kernel.name, width, int(splits[launch]))

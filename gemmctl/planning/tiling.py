@@ -256,7 +256,7 @@ def splits(whole: Grid, starts: Ints) -> list[Ints]:
     longest = np.maximum.reduceat(whole.k_tiles, starts)
     fitting = longest * whole.room * MOST_PARTS // work
     most = np.minimum(fitting, longest // MIN_SPLIT_K_TILES)
-    return [np.maximum(1, most >> halved) for halved in range(HALVINGS + 1)]
+    return [np.maximum(1, most >> halved) for halved in range(HALVINGS, -1, -1)]
 
 
 def come_first(planned: Grid, starts: Ints = ALONE) -> Flags:
