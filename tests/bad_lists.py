@@ -71,6 +71,7 @@ BEYOND: list[tuple[str, Any]] = [
     # It sees a group and its defaults apart, so that it cannot tell that they differ.
     ("the kernels multiply operands of one type", listed({**GROUP, "b": "f16"})),
     ("a gate takes columns of B", listed({**GROUP, "gate": "pairs", "b_layout": "row"})),
+    ("no kernel that was chosen takes", listed({**GROUP, "d": "f16", "b_layout": "row"})),
     # It knows no Unicode classes: characters that are not assigned, or beyond U+FFFF.
     ("name must be", listed(GROUP, name="a\u0378")),
 ]

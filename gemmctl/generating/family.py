@@ -15,6 +15,7 @@ from gemmctl.generating.listing import Group, Request, how_many
 from gemmctl.generating.lora import LAYERS, Lora
 from gemmctl.generating.mixed import Random
 from gemmctl.generating.moe import Moe
+from gemmctl.generating.ranges import doubled
 from gemmctl.generating.routing import Routing
 from gemmctl.generating.sweep import Sweep
 from gemmctl.generating.wgrad import Wgrad
@@ -97,7 +98,7 @@ def _lora(pick: Picks, seed: int, name: str) -> Request:
     return Lora(
         layer=pick(list(LAYERS)), adapters=pick([8, 32, 64, 128, 256, 512]),
         ranks=pick(["8", "16", "32", "64", "128", "16,32,64", "8,16,32,64,128,256"]),
-        hidden=pick([2048, 3072, 4096, 5120, 7168, 8192]), tokens=pick(powers(256, 65536)),
+        hidden=pick([2048, 3072, 4096, 5120, 7168, 8192]), tokens=pick(doubled(256, 65536)),
         routing=_routing(pick), dtype=pick(["bf16", "bf16:f32"]), seed=seed, name=name,
     )  # fmt: skip
 
@@ -137,17 +138,12 @@ def _sweep(pick: Picks, seed: int, name: str) -> Request:
     return Sweep(**sizes, count=pick([1, 4, 8, 32]), dtype=pick(["bf16", "f16"]), name=name)
 
 
-def powers(low: int, high: int) -> list[int]:
-    """``low`` doubled again and again, up to ``high``."""
-    return [low << power for power in range((high // low).bit_length())]
-
-
 # Of each kind how many, and how one is drawn from a list's choices, seed and name.
 KINDS: dict[str, tuple[int, Callable[[Picks, int, str], Request]]] = {
-    "decode": (16, _moe("forward", powers(1, 512))),
-    "prefill": (24, _moe("forward", powers(1024, 65536))),
-    "dgrad": (12, _moe("dgrad", powers(1024, 32768))),
-    "wgrad": (12, _moe("wgrad", powers(1024, 32768))),
+    "decode": (16, _moe("forward", doubled(1, 512))),
+    "prefill": (24, _moe("forward", doubled(1024, 65536))),
+    "dgrad": (12, _moe("dgrad", doubled(1024, 32768))),
+    "wgrad": (12, _moe("wgrad", doubled(1024, 32768))),
     "dense-wgrad": (12, _wgrad),
     "lora": (16, _lora),
     "batched": (20, _batched),

@@ -18,8 +18,8 @@ import numpy as np
 
 from gemmctl.errors import ListError, UsageError
 from gemmctl.generating import hipblaslt
-from gemmctl.generating.listing import Group, Made, element_types, extents
-from gemmctl.generating.source import EXPECTED, Source, group, refuse, size
+from gemmctl.generating.listing import Group, Made, element_types, extents, sized
+from gemmctl.generating.source import EXPECTED, Source, refuse, size
 from gemmctl.lists import yamlfile
 from gemmctl.lists.fields import FIELDS
 from gemmctl.lists.yamlfile import Node
@@ -100,7 +100,7 @@ def shapes(source: Source) -> tuple[str, list[list[Group]]]:
         if len(rows[0]) != 3:
             told = f"{source.called} has rows of {len(rows[0])} numbers, not of M, N and K"
             raise UsageError(f"{told}; {IF_TOKENS}")
-        return "an array of M, N and K", [[group(row) for row in rows]]
+        return "an array of M, N and K", [[sized(row) for row in rows]]
     if _is_yaml(source):
         items = _load(source)
         if all(isinstance(item.value, dict) for item in items):
@@ -117,9 +117,9 @@ def shapes(source: Source) -> tuple[str, list[list[Group]]]:
         mark = source.mark(line, text, len(text) - len(text.lstrip()))
         if found:
             indexed = indexed or found[1] is not None
-            groups.append(group([size(int(each), mark) for each in found.groups()[1:]]))
+            groups.append(sized([size(int(each), mark) for each in found.groups()[1:]]))
         elif plain:
-            groups.append(group([size(int(each), mark) for each in plain.groups()]))
+            groups.append(sized([size(int(each), mark) for each in plain.groups()]))
         elif re.fullmatch(r"[\d\s,]+", text, re.ASCII):
             told = f"expected {EXPECTED}, not {len(re.findall(r'[0-9]+', text))} numbers"
             refuse(mark, f"{told}; {IF_TOKENS}")
@@ -142,7 +142,7 @@ def _bracketed(source: Source) -> Iterator[list[Group]]:
             if part.strip():
                 if not re.fullmatch(rf"(\s*\[\s*{SHAPE}\s*\]\s*)+", part, re.ASCII):
                     refuse(mark, "expected [MxNxK][MxNxK]..., with commas between problems")
-                yield [group([size(int(each), mark) for each in found])
+                yield [sized([size(int(each), mark) for each in found])
                        for found in re.findall(SHAPE, part)]  # fmt: skip
             at += len(part) + 1
 
@@ -199,4 +199,4 @@ def _row(node: Node) -> Group:
     sizes = [_integer(cell) for cell in _items(node)]
     if len(sizes) != 3:
         refuse(node.mark, f"expected M, N and K, not {len(sizes)} numbers; {IF_TOKENS}")
-    return group(sizes)
+    return sized(sizes)

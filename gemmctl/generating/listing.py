@@ -85,6 +85,11 @@ def element_types(dtype: str) -> dict[str, Value]:
     return {"a": operand, "b": operand, "d": output}
 
 
+def sized(sizes: Iterable[int]) -> Group:
+    """The sizes of a group: its m, n and k."""
+    return dict(zip(SIZES, sizes, strict=True))
+
+
 def how_many(groups: Iterable[Group]) -> int:
     """Groups in all, with those that have a count as often as it says."""
     return sum(int(group.get("count", 1)) for group in groups)

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from gemmctl.errors import UsageError
 from gemmctl.generating import draws
-from gemmctl.generating.listing import Group, Made, Value, element_types, extents
+from gemmctl.generating.listing import Group, Made, element_types, extents, sized
 from gemmctl.generating.ranges import span
 
 
@@ -43,8 +43,8 @@ class Random:
         types = [element_types(each) for each in self.dtype.split(",")]
         which = draws.uniform(0, len(types) - 1, self.groups, self.seed, "types")
         groups: list[Group] = [
-            types[choice] | _shape(m, n, k)
-            for choice, m, n, k in zip(which, *sizes.values(), strict=True)
+            {**types[choice], **sized(shape)}
+            for choice, *shape in zip(which, *sizes.values(), strict=True)
         ]
         about = f"{'Log-uniform' if self.log_uniform else 'Uniform'} sizes: {extents(groups)}."
         name = self.name or f"random-{self.groups}-s{self.seed}"
@@ -69,7 +69,3 @@ class Random:
             raise UsageError(f"--align: '{self.align}' is none; write 8, or 1x8x8 for M, N and K")
         m = int(found[1])
         return m, int(found[2] or m), int(found[3] or m)
-
-
-def _shape(m: int, n: int, k: int) -> dict[str, Value]:
-    return {"m": m, "n": n, "k": k}

@@ -36,6 +36,11 @@ def span(option: str, given: str) -> Range:
     return Range(low, high)
 
 
+def doubled(low: int, high: int) -> list[int]:
+    """``low``, which is 1 or more, doubled again and again, up to ``high``."""
+    return [low << power for power in range((high // low).bit_length())]
+
+
 def several(option: str, given: str) -> list[int]:
     """``64,96,128``: these; ``LOW:HIGH``: low doubled again and again; ``LOW:HIGH:STEP``.
 
@@ -53,7 +58,7 @@ def several(option: str, given: str) -> list[int]:
         low, high = int(found[1]), int(found[2])
         if not low:
             raise UsageError(f"{option}: 0 doubled stays 0; begin with 1, or write {given}:STEP")
-        values = [low << power for power in range((high // low).bit_length())]
+        values = doubled(low, high)
     else:
         told = f"{option}: '{given}' is no row of sizes"
         raise UsageError(f"{told}; write 64,96,128, or 1:4096 to double, or 64:512:64 with a step")

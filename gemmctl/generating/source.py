@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import BinaryIO, NoReturn
 
 from gemmctl.errors import ListError, Mark, UsageError
-from gemmctl.generating.listing import Group
 from gemmctl.lists.fields import FIELDS
 
 EXPECTED = "M N K, MxNxK, INDEX MxNxK, or [MxNxK][MxNxK]..."
@@ -60,11 +59,6 @@ def read(path: str, stdin: BinaryIO) -> Source:
     if not data.strip():
         raise UsageError(f"{source.called} is empty; it should have {EXPECTED}, or tokens")
     return source
-
-
-def group(sizes: list[int]) -> Group:
-    """A group of m, n and k."""
-    return dict(zip("mnk", sizes, strict=True))
 
 
 def size(value: int, mark: Mark) -> int:

@@ -30,13 +30,14 @@ def refusals(problem: Problem, kernels: Sequence[Kernel]) -> list[Refusal]:
 
     A problem whose tile list nobody would have the memory for is refused at its largest group.
     """
+    work = exchanged(problem).columns  # what kernels are asked for, and tiles are cut of
     rules = [
         *_types(problem.columns, kernels),
-        *_layouts(problem, kernels),
+        *_layouts(work, kernels),
         *_gates(problem.columns),
         _strides(problem.columns),
     ]
-    return [*_told(problem, rules), *_too_many_tiles(problem)]
+    return [*_told(problem, rules), *_too_many_tiles(problem, work)]
 
 
 def _told(problem: Problem, rules: Sequence[Rule]) -> list[Refusal]:
@@ -98,9 +99,8 @@ def _types(columns: Columns, kernels: Sequence[Kernel]) -> Iterator[Rule]:
     yield multiplied & written & ~np.isin(both(columns.a, columns.d), possible), pair
 
 
-def _layouts(problem: Problem, kernels: Sequence[Kernel]) -> Iterator[Rule]:
+def _layouts(columns: Columns, kernels: Sequence[Kernel]) -> Iterator[Rule]:
     """Layouts that no kernel takes of a pair of types that some kernel multiplies."""
-    columns = exchanged(problem).columns
 
     def missing(operand: str, output: str, a: str, b: str) -> npt.NDArray[np.bool_]:
         layouts = (columns.a_layout == LAYOUTS.index(a)) & (columns.b_layout == LAYOUTS.index(b))
@@ -189,8 +189,7 @@ def _strides_told(group: Group) -> Iterator[Refusal]:
             )
 
 
-def _too_many_tiles(problem: Problem) -> Iterator[Refusal]:
-    columns = exchanged(problem).columns  # tiles are cut of these
+def _too_many_tiles(problem: Problem, columns: Columns) -> Iterator[Refusal]:
     rows = np.where(columns.depth == 0, REDUCED_ROWS, 64)  # of the smallest tiles
     tiles = -(-columns.m // rows) * -(-columns.n // 64)
     if len(tiles) and (total := int(tiles.sum())) > MAX_TILES:

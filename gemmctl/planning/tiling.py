@@ -189,14 +189,18 @@ def grid(
     m, n, k = columns.m[groups], columns.n[groups], columns.depth[groups]
     widths = _ceil(_ceil(m, _ceil(m, widest)), kernel.width_step) * kernel.width_step
     fused, narrow = _fused(problem, groups), max(FUSED_NARROW, kernel.width_step)
-    if fused.any():
+    some_fused = bool(fused.any())
+    if some_fused:
         most = max(narrow, widest // FUSED_STEP * FUSED_STEP)
         of_elements = min(most, ELEMENTS_WIDTH)
         limit = np.where(_c_by_elements(problem, groups), of_elements, most)
         widths = np.where(fused, np.minimum(limit, _fusible(m, narrow)), widths)
     widths[k == 0] = REDUCED_ROWS  # what the kernel does where it only adds up, here nothing
     high = _ceil(m, widths)
-    last = np.where(fused, np.minimum(widths, _fusible(m - (high - 1) * widths, narrow)), widths)
+    last = widths
+    if some_fused:
+        left = _fusible(m - (high - 1) * widths, narrow)
+        last = np.where(fused, np.minimum(widths, left), widths)
     wide, k_tiles = _ceil(n, kernel.columns_per_tile), _ceil(k, K_TILE)
     longest = np.maximum(1, np.maximum.reduceat(k_tiles, starts))
     in_proportion = k_tiles * _each(splits, starts, groups) // _each(longest, starts, groups)
@@ -316,9 +320,8 @@ def cut(problem: Problem, groups: Ints, kernel: Kernel, choice: Choice, machine:
         tiles = np.take(tiles, spread)
     depth = columns.depth[groups]
     if depth.min() == depth.max() >= TURNING_K:
-        tiles["flags"] |= (np.arange(len(tiles)) // planned.room % 2 * TILE_BACKWARD).astype(
-            np.uint32
-        )
+        every_other = np.arange(len(tiles)) // planned.room % 2 == 1
+        tiles["flags"][every_other] |= TILE_BACKWARD
     if planned.slots:
         tiles = _split(tiles, planned.parts[tiles["group"]], columns.m[groups][tiles["group"]])
     return Launch(**vars(planned), choice=choice, tiles=tiles)
