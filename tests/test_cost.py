@@ -15,7 +15,17 @@ from gemmctl.kernels.cubins import Kernel
 from gemmctl.lists.problem import Problem
 from gemmctl.planning import cost
 from gemmctl.planning.cost import FITTED, L2_BYTES, WGMMA_FLOP, Constants
-from gemmctl.planning.tiling import ALONE, H200, PANEL_ROWS, Choice, Launch, Machine, cut, grid
+from gemmctl.planning.tiling import (
+    ALONE,
+    H200,
+    PANEL_ROWS,
+    Choice,
+    Launch,
+    Machine,
+    come_first,
+    cut,
+    grid,
+)
 from support import make_problem
 
 KERNELS = cubins.manifest().kernels
@@ -105,10 +115,15 @@ def test_a_tile_goes_to_the_sm_that_is_free_first() -> None:
     assert cycles("m: 256, n: 128, k: 1280", tiles(131 * 4, k=320)) == 20 * SLICE
 
 
-def test_a_long_sum_that_comes_last_takes_longer_than_one_that_comes_first() -> None:
-    long, short = tiles(1, k=8192), tiles(263, k=512)  # short enough to stay as they are listed
-    assert cycles(long, short) == 128 * SLICE
-    assert cycles(short, long) == (8 + 128) * SLICE
+def test_a_long_sum_takes_no_longer_where_it_is_listed_last() -> None:
+    long, short = tiles(1, k=8192), tiles(263, k=512)
+    assert cycles(long, short) == cycles(short, long) == 128 * SLICE
+
+
+def test_a_sum_that_is_too_short_to_come_first_takes_longer_where_it_is_listed_last() -> None:
+    longer, short = tiles(1, k=960), tiles(262, k=512)
+    assert cycles(longer, short) == 16 * SLICE
+    assert cycles(short, longer) == (8 + 15) * SLICE
 
 
 @pytest.mark.parametrize("count", [8 * 132, 8 * 132 + 1, 8 * 132 + 131, 9 * 132, 40 * 132])
@@ -118,8 +133,15 @@ def test_a_long_list_takes_its_mean_load_to_half_a_tile(count: int) -> None:
 
 
 def test_the_last_tile_of_a_long_list_may_be_the_longest() -> None:
-    long, short = tiles(1, k=6400), tiles(2000)
-    assert cycles(long, short) == pytest.approx((100 + 2000) / 132 * SLICE + 100 * SLICE / 2)
+    long, short = tiles(1, k=960), tiles(2000)
+    assert cycles(long, short) == pytest.approx((15 + 2000) / 132 * SLICE + 15 * SLICE / 2)
+
+
+@pytest.mark.parametrize(("slices", "takes"), [(100, 100), (16, 3016 / 132 + 1 / 2)])
+def test_a_tile_that_comes_first_in_a_long_list_ends_last_only_if_it_takes_longer_than_all_else(
+    slices: int, takes: float
+) -> None:
+    assert cycles(tiles(3000), tiles(1, k=64 * slices)) == pytest.approx(takes * SLICE)
 
 
 @pytest.mark.parametrize(("count", "times"), [(1, 1), (132, 1), (198, 1.5), (264, 2)])
@@ -180,7 +202,27 @@ def test_parts_of_a_sum_are_multiplied_side_by_side() -> None:
 def test_adding_up_twice_as_many_parts_takes_twice_as_long() -> None:
     slow = replace(IDEAL, part_per_value=1e6)  # the parts themselves take nothing beside it
     four, eight = (cycles(tiles(1, k=64 * 64), splits=s, constants=slow) for s in (4, 8))
-    assert 0 < four == eight / 2
+    assert four == pytest.approx(eight / 2, rel=1e-5)
+
+
+def test_what_adds_up_parts_waits_for_them_even_on_a_gpu_that_is_idle() -> None:
+    constants = replace(IDEAL, part_per_value=1.0)
+    adding = 4 * 128 * 16  # of 16 rows of four parts
+    assert cycles(tiles(1, k=64 * 64), splits=4, constants=constants) == 16 * SLICE + adding
+
+
+@pytest.mark.parametrize("count", [3, 3000])
+def test_only_sums_that_are_split_have_parts_to_multiply_and_to_add_up(count: int) -> None:
+    constants = replace(IDEAL, part_per_value=1.0)
+    short, long = tiles(count, k=512), tiles(1, k=64 * 64)
+    whole, split = (cycles(short, long, splits=s, constants=constants) for s in (1, 4))
+    assert whole == max(64 * SLICE, (8 * count + 64) / 132 * SLICE + 8 * SLICE / 2 * (count > 3))
+    adding = 16 * 4 * 128 * 16
+    assert split == pytest.approx(
+        16 * SLICE + adding / 16
+        if count == 3
+        else ((8 * count + 64) * SLICE + adding) / 132 + max(8 * SLICE, adding / 16) / 2
+    )
 
 
 def test_a_long_sum_alone_on_the_gpu_is_worth_splitting() -> None:
@@ -301,16 +343,27 @@ SIMPLE = replace(IDEAL, tile_latency=7)
 
 
 def played(launch: Launch) -> float:
-    """Cycles by SIMPLE of a tile list, from which the CTAs take one entry after another."""
+    """Cycles by SIMPLE of a tile list, from which the CTAs take one entry after another.
+
+    Nothing is added up before all parts are there.
+    """
     sharing = max(1, launch.clusters * launch.kernel.cluster / launch.machine.sm_count)
     multiply = 2.0 * launch.kernel.rows * launch.tiles["width"] * 64 / WGMMA_FLOP
     taken = 7 + multiply * launch.tiles["k_tiles"] * sharing
-    if len(taken) > 8 * launch.clusters:
-        return float(taken.sum() / launch.clusters + taken.max() / 2)
-    free = [0.0] * launch.clusters
-    for cycles in taken.tolist():
-        free[free.index(min(free))] += cycles
-    return max(free)
+    part = (launch.tiles["splits"] > 0) & (launch.tiles["k_tiles"] > 0)
+    sums = (launch.tiles["splits"] > 0) & (launch.tiles["k_tiles"] == 0)
+    first, long_list = come_first(launch)[launch.tiles["group"]], len(taken) > 8 * launch.clusters
+    free, complete = [0.0] * launch.clusters, 0.0
+    for entry in np.flatnonzero(first & ~sums) if long_list else range(len(taken)):
+        earliest = free.index(min(free))
+        free[earliest] = max(free[earliest], complete if sums[entry] else 0.0) + taken[entry]
+        if part[entry]:
+            complete = max(free)
+    if not long_list:
+        return max(free)
+    longest = taken[sums | ~first].max(initial=0)
+    mean = taken.sum() / launch.clusters
+    return max(*free, complete + taken[sums].max(initial=0), mean + longest / 2)
 
 
 @patient
@@ -363,8 +416,8 @@ def test_what_a_long_list_takes_at_least_is_what_it_takes() -> None:
 
 def test_many_launches_take_at_least_what_each_takes_by_itself() -> None:
     some = make_problem(tiles(3), tiles(200, k=640), "m: 17, n: 90, k: 16384", tiles(2000))
-    together = grid(some, np.arange(4), KERNELS[0], 256, H200, np.array([1, 1, 4, 1]))
     starts = np.array([0, 2, 3])
+    together = grid(some, np.arange(4), KERNELS[0], 256, H200, np.array([1, 4, 1]), starts)
     expected = [
         cost.at_least(grid(some, np.array(own), KERNELS[0], 256, H200, splits), some, ALONE)[0]
         for own, splits in (([0, 1], 1), ([2], 4), ([3], 1))

@@ -174,7 +174,7 @@ def choice(**changes: object) -> dict[str, object]:
     "content",
     [
         "", "{", "null", "[]", "[1]", '"text"', "7", "{}", "[" * 100_000, b"\xff\xfe\x00",
-        {"format": 2}, {"gpu": "another"}, {"sm_count": None}, {"cubin_sha256": "0"},
+        {"format": 1}, {"gpu": "another"}, {"sm_count": None}, {"cubin_sha256": "0"},
         {"problem": "0"}, {"choices": None}, {"choices": []}, {"choices": [choice()]},
         {"choices": [choice()] * 3}, {"choices": [choice(), None]},
         {"choices": [choice(), choice(kernel="1x1")]},
@@ -203,7 +203,7 @@ def test_a_file_that_tune_did_not_write_is_ignored_with_one_note(
     assert note.startswith(f"ignored {path}: ")
 
 
-@pytest.mark.parametrize(("splits", "found"), [(4, True), (8, False)])
+@pytest.mark.parametrize(("splits", "found"), [(8, True), (9, False)])
 def test_more_parts_of_sums_than_the_gpu_has_room_for_are_ignored(splits: int, found: bool) -> None:
     notes, made = Notes(), planned({"m": 256, "n": 256 * 16, "k": 65536})
     choice = Choice("128x256-c2", 256, splits)

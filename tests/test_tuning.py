@@ -100,14 +100,14 @@ def test_the_candidates_of_a_launch_are_what_is_worth_considering_for_its_own_gr
     assert kernels == [set(NAMES), {NAMES[1]}]
 
 
-def test_no_candidate_asks_for_more_memory_than_a_tile_of_sums_for_each_cluster() -> None:
+def test_no_candidate_asks_for_more_memory_than_two_tiles_of_sums_for_each_cluster() -> None:
     made = planned(FEW_AND_MANY)
     split = 0
     for launch in range(len(made.launches)):
         for candidate in candidates(made, KERNELS, launch):
             for one in candidate.launches:
                 tile_bytes = one.kernel.columns_per_tile * one.kernel.max_width * 4
-                assert one.workspace_bytes <= one.room * tile_bytes
+                assert one.workspace_bytes <= 2 * one.room * tile_bytes
                 split += one.slots > 0
     assert split
 

@@ -73,8 +73,8 @@ def candidates(made: Plan, kernels: Sequence[Kernel], launch: int) -> list[Plan]
     """Plans that differ in how one launch is cut; those first that promise most.
 
     They are the plan as it was made, and one for each choice that is worth considering for that
-    launch; all other launches stay as they are. None splits sums into more parts than the GPU runs
-    clusters, so that none asks for much memory.
+    launch; all other launches stay as they are. None splits sums into more parts than MOST_PARTS
+    for each cluster, so that none asks for much memory.
     """
     own = made.launches[launch]
     choices = [

@@ -19,9 +19,9 @@ from gemmctl.kernels.cubins import Manifest
 from gemmctl.lists.problem import Problem
 from gemmctl.planning.exchange import exchanged
 from gemmctl.planning.plan import Plan, alike
-from gemmctl.planning.tiling import Choice, grid, machine_of
+from gemmctl.planning.tiling import MOST_PARTS, Choice, grid, machine_of
 
-FORMAT = 1  # of the files; another number whenever a reader of the old one would err
+FORMAT = 2  # of the files; another number whenever a reader of the old one would err
 MAX_SPLITS = 1 << 16  # far more than are ever worth considering
 
 
@@ -128,7 +128,7 @@ class TuneCache:
             if not 1 <= choice.splits <= MAX_SPLITS:
                 raise ValueError
             cut = grid(work, groups, kernel, choice.width, self._machine, choice.splits)
-            if cut.slots > cut.room:
+            if cut.slots > MOST_PARTS * cut.room:
                 raise ValueError
         return choices
 

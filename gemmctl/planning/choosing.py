@@ -35,13 +35,11 @@ def choose(
             whole = tiling.grid(problem, groups, kernel, width, machine)
             ways.append((kernel, width, np.ones_like(starts)))
             bounds.append(cost.at_least(whole, problem, starts))
-            splits = tiling.splits(whole, problem, starts)
-            if split and splits.max() > 1:
-                parted = tiling.grid(
-                    problem, groups, kernel, width, machine, np.repeat(splits, sizes)
-                )
-                ways.append((kernel, width, splits))
-                bounds.append(cost.at_least(parted, problem, starts))
+            for splits in tiling.splits(whole, starts) if split else ():
+                if splits.max() > 1:
+                    parted = tiling.grid(problem, groups, kernel, width, machine, splits, starts)
+                    ways.append((kernel, width, splits))
+                    bounds.append(cost.at_least(parted, problem, starts))
     return [
         _least(problem, own, ways, i, bound, machine)
         for i, (own, bound) in enumerate(zip(launches, np.transpose(bounds), strict=True))
@@ -56,19 +54,23 @@ def _least(
     bounds: Floats,
     machine: Machine,
 ) -> Choice:
-    """The way of least cost to cut one launch; ``bounds`` say what each costs at least."""
-    least, best = np.inf, ways[0]
+    """The way of least cost to cut one launch, of equal ones the first.
+
+    ``bounds`` say what each costs at least.
+    """
+    least, best = np.inf, 0
     seen = set()
     for index in np.argsort(bounds, kind="stable").tolist():
         kernel, width, splits = ways[index]
         if bounds[index] * (1 - SLACK) > least:
             break
-        if (kernel, bounds[index]) in seen:  # another width, or no split, that is the same cut
-            continue
-        seen.add((kernel, bounds[index]))
         planned = tiling.grid(problem, groups, kernel, width, machine, splits[launch])
+        same = kernel, planned.widths.tobytes(), planned.parts.tobytes()
+        if same in seen:  # another width, or no split, that is the same cut
+            continue
+        seen.add(same)
         found = cost.estimate(planned, problem)
-        if found < least:
-            least, best = found, ways[index]
-    kernel, width, splits = best
+        if (found, index) < (least, best):
+            least, best = found, index
+    kernel, width, splits = ways[best]
     return Choice(kernel.name, width, int(splits[launch]))

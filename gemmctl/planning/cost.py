@@ -10,7 +10,17 @@ import numpy as np
 from gemmctl.kernels.constants import K_TILE, REDUCED_ROWS
 from gemmctl.lists.problem import Problem
 from gemmctl.operands import dtypes
-from gemmctl.planning.tiling import PANEL_ROWS, Floats, Grid, Ints, Machine, handed_out
+from gemmctl.planning.tiling import (
+    PANEL_ROWS,
+    Floats,
+    Grid,
+    Ints,
+    Machine,
+    come_first,
+    handed_out,
+    runs,
+    within,
+)
 
 CLOCK_HZ = 1.75e9  # of a cycle below; an H200 at work runs at 1.4 to 1.9 GHz
 WGMMA_FLOP = 4096  # dense 16-bit floating-point operations per cycle and SM
@@ -47,7 +57,7 @@ def estimate(launch: Grid, problem: Problem, constants: Constants = FITTED) -> f
     """
     entries = int(launch.entries.sum())
     clusters = min(launch.room, entries)
-    busy = _makespan(_in_order(launch, problem, clusters, constants), clusters)
+    busy = _makespan(launch, problem, clusters, constants)
     memory = float(_bytes(launch, problem, constants).sum())
     return float(_together(launch, busy, memory, constants))
 
@@ -58,7 +68,8 @@ def at_least(
     """Cycles that each of some launches takes at least by ``estimate``, in a fraction of its time.
 
     The groups of a launch begin at ``starts`` and end with the next one's. Exact up to rounding
-    for launches of equal entries, and for those that are too long to be played through.
+    for launches of equal entries, and for those that are too long to be played through and have
+    nothing that comes first.
     """
     entries = np.add.reduceat(launches.entries, starts)
     clusters = np.minimum(launches.room, entries)
@@ -69,18 +80,25 @@ def at_least(
     waits: Floats = np.where(parts > 1, 0.0, _waits(launches, problem, constants))
     multiply = _cycles(launches, of, widths, k_tiles / parts, waits, constants)
     total, longest, shortest = launches.whole * parts * multiply, multiply, multiply
+    first = come_first(launches, starts)
+    late = np.where(first, 0.0, multiply)
     if launches.sums.any():
+        split = parts > 1
         adding = constants.part_per_value * parts.astype(np.float64)
         add_up = _cycles(launches, of, REDUCED_ROWS, 0, adding, constants)
         total += launches.sums * add_up
-        longest = _cycles(launches, of, widths, -(-k_tiles // parts), 0, constants)
-        longest = np.where(parts > 1, np.maximum(longest, add_up), longest)
+        longest = _cycles(launches, of, widths, -(-k_tiles // parts), 0, constants) + add_up
+        longest = np.where(split, longest, multiply)
         shortest = _cycles(launches, of, widths, k_tiles // parts, 0, constants)
-        shortest = np.where(parts > 1, np.minimum(shortest, add_up), shortest)
-    mean, longest = np.add.reduceat(total, starts) / clusters, np.maximum.reduceat(longest, starts)
+        shortest = np.where(split, np.minimum(shortest, add_up), multiply)
+        late = np.where(split, add_up, late)
+    mean = np.add.reduceat(total, starts) / clusters
     rounds = -(-entries // clusters) * np.minimum.reduceat(shortest, starts)
-    played = np.maximum(np.maximum(mean, longest), rounds)
-    busy = np.where(entries > PLAYED * clusters, mean + longest / 2, played)
+    played = np.maximum(np.maximum(mean, rounds), np.maximum.reduceat(longest, starts))
+    first_ends = np.maximum.reduceat(np.where(first, longest, 0.0), starts)
+    rest_ends = mean + np.maximum.reduceat(late, starts) / 2
+    long_list = entries > PLAYED * clusters
+    busy = np.where(long_list, np.maximum(first_ends, rest_ends), played)
     memory = np.add.reduceat(_bytes(launches, problem, constants), starts)
     return _together(launches, busy, memory, constants)
 
@@ -101,38 +119,54 @@ def _together(
     return cycles
 
 
-def _makespan(cycles: Floats, clusters: int) -> float:
-    """Every free CTA takes the next tile of the list.
+def _makespan(launch: Grid, problem: Problem, clusters: int, constants: Constants) -> float:
+    """Cycles until all is done, as every free CTA takes the next entry of the list.
 
-    Short lists are played through; for long ones the mean load plus half a tile is as good.
+    Short lists are played through. Of long ones what comes first is, which may end last; for the
+    others the mean load plus half an entry is as good.
     """
-    if len(cycles) > PLAYED * clusters:
-        return float(cycles.sum()) / clusters + float(cycles.max()) / 2
+    parts, whole, sums = _in_order(launch, problem, clusters, constants)
     free = [0.0] * clusters
-    for tile in cycles.tolist():
-        heapq.heapreplace(free, free[0] + tile)
-    return max(free)
+    _play(free, parts)
+    complete = max(free)
+    if len(parts) + len(whole) + len(sums) <= PLAYED * clusters:
+        _play(free, whole)
+        _play(free, sums, complete)
+        return max(free)
+    first = int(launch.whole[come_first(launch) & (launch.parts == 1)].sum())
+    _play(free, whole[:first])
+    adding = float(sums.max(initial=0.0))
+    longest = max(float(whole[first:].max(initial=0.0)), adding)
+    mean = float(parts.sum() + whole.sum() + sums.sum()) / clusters
+    return max(*free, complete + adding, mean + longest / 2)
 
 
-def _in_order(launch: Grid, problem: Problem, clusters: int, constants: Constants) -> Floats:
-    """Cycles of every entry of the tile list: parts, whole tiles, what adds up parts."""
+def _play(free: list[float], entries: Floats, begin: float = 0.0) -> None:
+    """Give entries to the CTAs that are ``free`` first, none before ``begin``; a heap of cycles."""
+    for entry in entries.tolist():
+        heapq.heapreplace(free, max(free[0], begin) + entry)
+
+
+def _in_order(
+    launch: Grid, problem: Problem, clusters: int, constants: Constants
+) -> tuple[Floats, Floats, Floats]:
+    """Cycles of all entries, in the order of the list: parts, whole tiles, what adds up parts."""
     of = handed_out(launch, problem)
     waits = _waits(launch, problem, constants)
     widths = launch.rows / launch.high
     whole = _cycles(launch, clusters, widths, launch.k_tiles, waits, constants)
     if not launch.slots:
-        return np.take(whole, of)
-    split = launch.parts > 1
-    splits = int(launch.parts.max())
-    k_tiles, part = launch.k_tiles[:, None], np.arange(splits)
-    k_tiles = k_tiles * (part + 1) // splits - k_tiles * part // splits
-    parts = _cycles(launch, clusters, widths[:, None], k_tiles, 0, constants)
-    adding = constants.part_per_value * splits
+        return np.empty(0), whole[of], np.empty(0)
+    split = launch.parts[of] > 1
+    counts = launch.parts[of[split]]
+    of_parts, parts, part = np.repeat(of[split], counts), np.repeat(counts, counts), within(counts)
+    k_tiles = launch.k_tiles[of_parts]
+    k_tiles = k_tiles * (part + 1) // parts - k_tiles * part // parts
+    multiply = _cycles(launch, clusters, widths[of_parts], k_tiles, 0, constants)
+    adding = constants.part_per_value * launch.parts.astype(np.float64)
     add_up = _cycles(launch, clusters, REDUCED_ROWS, 0, adding, constants)
-    chosen = split[of]
-    return np.concatenate(
-        [parts[of[chosen]].ravel(), whole[of[~chosen]], np.full(launch.sums.sum(), add_up)]
-    )
+    order = runs(launch)
+    return multiply, whole[of[~split]], np.repeat(add_up[order], launch.sums[order])
 
 
 def _cycles(

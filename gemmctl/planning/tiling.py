@@ -52,6 +52,9 @@ TILE = np.dtype(
 
 TURNING_K = 4096  # from which turning about pays: 0.9% at 7168, for fewer bytes; nothing at 2048
 MIN_SPLIT_K_TILES = 8  # slices of K that a part is worth its way through memory for
+MOST_PARTS = 2  # of all sums, for each cluster: at most 35 MB on an H200, which the L2 holds
+HALVINGS = 3  # of the number of parts that are worth considering
+LONG_SHARE = 8  # of a cluster's time, by the part of it that a tile takes which has to come first
 FEW_ROWS = 600  # rows of A below which B's bytes take longer than its multiplications
 LONG_K = 1024  # a tile of at least this K is worth scheduling; shorter ones are latency-bound
 PANEL_ROWS = 2048  # rows of A that stay live while B streams past: all tiles at work are a square
@@ -75,7 +78,11 @@ def machine_of(sm_count: int | None) -> Machine:
 
 @dataclass(frozen=True, order=True)
 class Choice:
-    """How a launch is cut: which kernel, the widest tile, and into how many parts K is split."""
+    """How a launch is cut: which kernel, the widest tile, and into how many parts K is split.
+
+    So many parts has the longest sum over K; shorter ones have fewer in proportion, and those that
+    are no longer than such a part stay whole.
+    """
 
     kernel: str
     width: int
@@ -168,14 +175,15 @@ def grid(
     widest: int,
     machine: Machine,
     splits: Ints | int = 1,
+    starts: Ints = ALONE,
 ) -> Grid:
     """Cut groups into as few rows of tiles as ``widest`` allows, each as narrow as fits.
 
     Where more than alpha A B makes D there are fewer widths, and only narrow ones where C comes
     element by element; there only the last row of tiles is narrower.
 
-    Sums over K are split into ``splits`` parts (of all groups, or of each) where they are long
-    enough for that.
+    The groups of a launch begin at ``starts`` and end with the next one's. ``splits`` are the parts
+    of its longest sum over K, for all launches or for each; no part is shorter than it is worth.
     """
     columns = problem.columns
     m, n, k = columns.m[groups], columns.n[groups], columns.depth[groups]
@@ -194,7 +202,9 @@ def grid(
         left = _fusible(m - (high - 1) * widths, narrow)
         last = np.where(fused, np.minimum(widths, left), widths)
     wide, k_tiles = _ceil(n, kernel.columns_per_tile), _ceil(k, K_TILE)
-    parts = np.where(k_tiles >= splits * MIN_SPLIT_K_TILES, splits, 1)
+    longest = np.maximum(1, np.maximum.reduceat(k_tiles, starts))
+    in_proportion = k_tiles * _each(splits, starts, groups) // _each(longest, starts, groups)
+    parts = np.maximum(1, np.minimum(in_proportion, k_tiles // MIN_SPLIT_K_TILES))
     return Grid(
         kernel=kernel,
         machine=machine,
@@ -240,16 +250,29 @@ def widths(kernel: Kernel) -> range:
     return range(kernel.max_width, kernel.max_width // 2 - 1, -max(32, kernel.width_step))
 
 
-def splits(whole: Grid, problem: Problem, starts: Ints) -> Ints:
-    """Parts that the sums of each launch are worth splitting into; ``starts``: of their groups.
+def splits(whole: Grid, starts: Ints) -> list[Ints]:
+    """For each launch, the numbers of parts that its longest sum is worth splitting into, or 1.
 
-    Where whole tiles leave much of the GPU idle, as many as fill it, or as stay long enough; else
-    1. So all parts are in work at one time, and their sums need no more memory than a tile for
-    each cluster.
+    The most are MOST_PARTS for each cluster, of all sums of the launch, or as stay long enough.
+    Fewer are added up sooner.
     """
-    tiles = np.add.reduceat(whole.whole, starts)
-    longest = np.maximum.reduceat(problem.columns.depth[whole.groups], starts) // K_TILE
-    found: Ints = np.maximum(1, np.minimum(whole.room // tiles, longest // MIN_SPLIT_K_TILES))
+    work = np.maximum(1, np.add.reduceat(whole.whole * whole.k_tiles, starts))
+    longest = np.maximum.reduceat(whole.k_tiles, starts)
+    fitting = longest * whole.room * MOST_PARTS // work
+    most = np.minimum(fitting, longest // MIN_SPLIT_K_TILES)
+    return [np.maximum(1, most >> halved) for halved in range(HALVINGS, -1, -1)]
+
+
+def come_first(planned: Grid, starts: Ints = ALONE) -> Flags:
+    """Groups that come before all others of their launch, which they would end late.
+
+    Their sums are split, or a tile takes more than an eighth of a cluster's share of all work and
+    is not so short that it hides behind others' latency.
+    """
+    k_tiles = planned.k_tiles
+    work = _each(np.add.reduceat(planned.whole * k_tiles, starts), starts, planned.groups)
+    long = (k_tiles * planned.room * LONG_SHARE > work) & (k_tiles * K_TILE >= LONG_K)
+    found: Flags = (planned.parts > 1) | long
     return found
 
 
@@ -259,9 +282,8 @@ def choices(problem: Problem, groups: Ints, kernel: Kernel, machine: Machine) ->
     for width in widths(kernel):
         found.append(Choice(kernel.name, width))
         whole = grid(problem, groups, kernel, width, machine)
-        (parts,) = splits(whole, problem, ALONE)
-        if parts > 1:
-            found.append(Choice(kernel.name, width, int(parts)))
+        several = {int(parts[0]) for parts in splits(whole, ALONE)} - {1}
+        found += [Choice(kernel.name, width, parts) for parts in sorted(several)]
     return found
 
 
@@ -289,9 +311,9 @@ def cut(problem: Problem, groups: Ints, kernel: Kernel, choice: Choice, machine:
     )
     in_ring = (beta != 0) & ~_c_by_elements(problem, groups) & (planned.k_tiles > 0)
     of_group["c_stages"] = np.where(in_ring, kernel.rows // 64 * columns.size("c")[groups] // 2, 0)
-    runs = _runs(planned)
-    tiles = np.repeat(np.take(of_group, runs), planned.whole[runs])
-    tiles["m0"], tiles["n0"] = _places(planned, runs)
+    in_runs = runs(planned)
+    tiles = np.repeat(np.take(of_group, in_runs), planned.whole[in_runs])
+    tiles["m0"], tiles["n0"] = _places(planned, in_runs)
     last = tiles["m0"] + tiles["box"] >= columns.m[groups][tiles["group"]]
     tiles["width"] = np.where(last, planned.last[tiles["group"]], tiles["box"])
     if (spread := _spread(planned, problem)) is not None:
@@ -300,60 +322,57 @@ def cut(problem: Problem, groups: Ints, kernel: Kernel, choice: Choice, machine:
     if depth.min() == depth.max() >= TURNING_K:
         every_other = np.arange(len(tiles)) // planned.room % 2 == 1
         tiles["flags"][every_other] |= TILE_BACKWARD
-    if choice.splits > 1:
-        tiles = _split(tiles, choice.splits, columns.m[groups][tiles["group"]])
+    if planned.slots:
+        tiles = _split(tiles, planned.parts[tiles["group"]], columns.m[groups][tiles["group"]])
     return Launch(**vars(planned), choice=choice, tiles=tiles)
 
 
-def _split(tiles: npt.NDArray[np.void], splits: int, m: Ints) -> npt.NDArray[np.void]:
-    """Split the sums of tiles with enough K; ``m`` has the rows of each tile's group.
+def _split(tiles: npt.NDArray[np.void], splits: Ints, m: Ints) -> npt.NDArray[np.void]:
+    """Split the sum of each tile into so many parts; ``m`` has the rows of its group.
 
     The entries that add up the parts come last. So a CTA that waits for parts waits for entries
     that others were given before, and cannot wait for itself.
     """
-    long = tiles["k_tiles"] >= splits * MIN_SPLIT_K_TILES
-    chosen = tiles[long]
-    flags = np.arange(len(chosen))
-    rows = np.minimum(chosen["width"], m[long] - chosen["m0"])
+    split = splits > 1
+    chosen, splits = tiles[split], splits[split]
+    rows = np.minimum(chosen["width"], m[split] - chosen["m0"])
     readers = _ceil(rows, REDUCED_ROWS)
-    for name, values in (("splits", splits), ("flag", flags), ("readers", readers)):
-        chosen[name] = values
-    chosen["slot"] = flags * splits
+    chosen["splits"], chosen["readers"] = splits, readers
+    chosen["flag"] = np.arange(len(chosen))
+    chosen["slot"] = np.cumsum(splits) - splits
     chosen["c_stages"] = 0  # what adds up the parts reads C itself
 
-    part = np.arange(splits)
-    parts = np.repeat(chosen, splits)
-    k_tiles = chosen["k_tiles"].astype(np.int64)[:, None]
-    begin, end = k_tiles * part // splits, k_tiles * (part + 1) // splits
-    parts["k0"], parts["k_tiles"] = begin.ravel(), (end - begin).ravel()
-    parts["slot"] += np.tile(part, len(chosen)).astype(np.uint32)
+    parts, part, of = np.repeat(chosen, splits), within(splits), np.repeat(splits, splits)
+    k_tiles = parts["k_tiles"].astype(np.int64)
+    begin, end = k_tiles * part // of, k_tiles * (part + 1) // of
+    parts["k0"], parts["k_tiles"] = begin, end - begin
+    parts["slot"] = np.arange(len(parts))
 
     sums = np.repeat(chosen, readers)
-    reader = np.arange(len(sums)) - np.repeat(np.cumsum(readers) - readers, readers)
-    sums["row"] = reader * REDUCED_ROWS
+    sums["row"] = within(readers) * REDUCED_ROWS
     sums["m0"] += sums["row"]
     sums["width"], sums["k_tiles"] = REDUCED_ROWS, 0
-    return np.concatenate([parts, tiles[~long], sums], dtype=TILE)
+    return np.concatenate([parts, tiles[~split], sums], dtype=TILE)
 
 
 def handed_out(planned: Grid, problem: Problem) -> Ints:
     """The group of every whole tile, in the order in which tiles are handed out."""
-    runs = _runs(planned)
-    of = np.repeat(runs, planned.whole[runs])
+    in_runs = runs(planned)
+    of = np.repeat(in_runs, planned.whole[in_runs])
     spread = _spread(planned, problem)
     return of if spread is None else of[spread]
 
 
-def _runs(planned: Grid) -> Ints:
+def runs(planned: Grid) -> Ints:
     """The order in which groups follow each other.
 
     Where K differs, long K first, so that the end is even; but short tiles hide behind each
-    other's latency, and sorting them measured 5 to 11% slower.
+    other's latency, and sorting them measured 5 to 11% slower. Among those, only what takes much
+    of a cluster's time comes first.
     """
     k_tiles, tiles = planned.k_tiles, planned.whole
-    if int((k_tiles * tiles).sum()) * K_TILE < LONG_K * int(tiles.sum()):
-        return np.arange(len(k_tiles))
-    return np.argsort(-k_tiles, kind="stable")
+    short = int((k_tiles * tiles).sum()) * K_TILE < LONG_K * int(tiles.sum())
+    return np.argsort(-k_tiles * come_first(planned) if short else -k_tiles, kind="stable")
 
 
 def _spread(planned: Grid, problem: Problem) -> Ints | None:
@@ -372,33 +391,40 @@ def _spread(planned: Grid, problem: Problem) -> Ints | None:
     return np.argsort(rank / np.where(of_few, few, len(of_few) - few), kind="stable")
 
 
-def _places(planned: Grid, runs: Ints) -> tuple[Ints, Ints]:
-    """First row and column of every whole tile, group after group as in ``runs``.
+def _places(planned: Grid, in_runs: Ints) -> tuple[Ints, Ints]:
+    """First row and column of every whole tile, group after group as in ``in_runs``.
 
     Tiles of a group go in panels of about PANEL_ROWS rows, each panel along all of B and the next
     one back, so that the tiles at work at one time form a square and read the least.
     """
-    high, wide, widths = planned.high[runs], planned.wide[runs], planned.widths[runs]
+    high, wide, widths = (of[in_runs] for of in (planned.high, planned.wide, planned.widths))
     full = -(-PANEL_ROWS // widths)  # rows of tiles in a panel
     panels = _ceil(high, full)
-    of = np.repeat(np.arange(len(runs)), panels)  # group of each panel
-    panel = _within(panels)
+    of = np.repeat(np.arange(len(in_runs)), panels)  # group of each panel
+    panel = within(panels)
     rows = np.minimum(full[of], high[of] - panel * full[of])
     above = panel * (full * widths)[of]
     across = wide[of]
     by = np.repeat(np.arange(len(of)), across)  # panel of each column of tiles
-    column = _within(across)
+    column = within(across)
     along = np.where(panel[by] % 2 == 0, column, across[by] - 1 - column)
     tall = rows[by]
-    m0 = np.repeat(above[by], tall) + _within(tall) * np.repeat(widths[of][by], tall)
+    m0 = np.repeat(above[by], tall) + within(tall) * np.repeat(widths[of][by], tall)
     return m0, np.repeat(along * planned.kernel.columns_per_tile, tall)
 
 
-def _within(counts: Ints) -> Ints:
+def within(counts: Ints) -> Ints:
     """0, 1, 2, ... anew for each of ``counts``."""
     ends = np.cumsum(counts)
     steps: Ints = np.arange(ends[-1]) - np.repeat(ends - counts, counts)
     return steps
+
+
+def _each(of_launches: Ints | int, starts: Ints, groups: Ints) -> Ints:
+    """For each group, what its launch has, or all launches have."""
+    sizes = np.diff(starts, append=len(groups))
+    found: Ints = np.repeat(np.broadcast_to(of_launches, len(starts)), sizes)
+    return found
 
 
 def _ceil(value: Ints, step: Ints | int) -> Ints:
