@@ -15,6 +15,7 @@ from gemmctl.kernels.cubins import Kernel
 from gemmctl.lists.problem import Problem
 from gemmctl.planning import cost
 from gemmctl.planning.cost import FITTED, L2_BYTES, WGMMA_FLOP, Constants
+from gemmctl.planning.queue import in_turn
 from gemmctl.planning.tiling import (
     ALONE,
     H200,
@@ -38,6 +39,7 @@ IDEAL = Constants(
     reread=0,
     launch_latency=0,
     cluster_latency=0,
+    branch_latency=0,
     tile_latency=0,
     epilogue_per_value=0,
     pingpong_epilogue=0,
@@ -381,6 +383,54 @@ def test_tiles_that_are_spread_among_others_count_in_that_order() -> None:
     in_order = launch.tiles[np.argsort(launch.tiles["group"], kind="stable")]
     assert played(launch) != played(replace(launch, tiles=in_order))
     assert cost.estimate(launch, some, SIMPLE) == pytest.approx(played(launch))
+
+
+# Several launches
+
+
+def together(*groups: str, streams: int, constants: Constants) -> tuple[list[float], float]:
+    """What a launch of each group takes by itself, and what all of them take."""
+    some = make_problem(*groups)
+    kernel = launch_of(some).kernel
+    choice = Choice(kernel.name, kernel.max_width)
+    launches = [cut(some, np.array([i]), kernel, choice, H200) for i in range(len(groups))]
+    alone = [cost.estimate(launch, some, constants) for launch in launches]
+    return alone, cost.all_together(launches, in_turn(len(groups), streams), some, constants)
+
+
+STARTING = replace(IDEAL, launch_latency=5000, branch_latency=3000)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_launches_one_after_another_take_the_sum(count: int) -> None:
+    alone, all_of_them = together(*[tiles(40, k=640)] * count, streams=1, constants=FITTED)
+    assert all_of_them == pytest.approx(sum(alone))
+
+
+def test_a_large_launch_hides_small_ones_beside_it() -> None:
+    groups = [tiles(1), tiles(132 * 8, k=640), tiles(1)]
+    alone, all_of_them = together(*groups, streams=3, constants=IDEAL)
+    assert all_of_them == pytest.approx(alone[1] + 2 * SLICE / 132)
+
+
+def test_large_launches_side_by_side_start_once_and_share_the_sms() -> None:
+    alone, all_of_them = together(*[tiles(132 * 8, k=640)] * 2, streams=2, constants=STARTING)
+    assert all_of_them == pytest.approx(sum(alone) - 5000)
+
+
+def test_launches_that_fill_a_part_of_the_gpu_add_up_to_their_share() -> None:
+    alone, all_of_them = together(*[tiles(99, k=640)] * 2, streams=2, constants=IDEAL)
+    assert all_of_them == pytest.approx(2 * 0.75 * alone[0])
+
+
+def test_small_launches_side_by_side_start_one_after_the_other() -> None:
+    alone, all_of_them = together(*[tiles(1)] * 6, streams=6, constants=STARTING)
+    assert all_of_them == pytest.approx(5 * 3000 + alone[0])
+
+
+def test_launches_of_one_stream_add_up_beside_another() -> None:
+    alone, all_of_them = together(*[tiles(1, k=64000)] * 3, streams=2, constants=IDEAL)
+    assert all_of_them == pytest.approx(2 * alone[0])
 
 
 # What a launch costs at least

@@ -1000,6 +1000,7 @@ def test_rows_are_copied_without_what_lies_between_them(driver: Driver) -> None:
 
 
 ONE_LAUNCH = "m: 300, n: 520, k: 136, count: 3"
+CAPTURED = ["record", "wait", "gemm", "gemm", "record", "wait"]  # of GROUPS: fork, launch, join
 
 
 def timed(driver: Driver, made: Plan, *, cold: bool) -> tuple[list[Sample], list[str]]:
@@ -1019,8 +1020,7 @@ def test_a_cold_run_of_several_launches_is_one_graph(driver: Driver) -> None:
     made = plan_of(*GROUPS)
     assert len(made.launches) > 1
     _, queued = timed(driver, made, cold=True)
-    captured = ["gemm"] * len(made.launches)
-    assert queued == captured + ["flush", "record", "graph", "record"] * 3
+    assert queued == CAPTURED + ["flush", "record", "graph", "record"] * 3
 
 
 def test_packing_and_the_launch_behind_it_are_one_graph(driver: Driver) -> None:
@@ -1046,9 +1046,8 @@ def test_a_warm_sample_is_many_runs_in_one_graph_shared_out(driver: Driver) -> N
     made = plan_of(*GROUPS)
     samples, queued = timed(driver, made, cold=False)
     assert [sample.seconds for sample in samples] == pytest.approx([5e-3 / gpu.WARM_RUNS] * 3)
-    captured = ["gemm"] * (gpu.WARM_RUNS * len(made.launches))
     first = ["graph"]  # is not timed: the GPU is at it while the first sample is queued
-    assert queued == captured + first + ["record", "graph", "record"] * 3
+    assert queued == CAPTURED * gpu.WARM_RUNS + first + ["record", "graph", "record"] * 3
 
 
 @pytest.mark.parametrize("cold", [True, False])
@@ -1085,7 +1084,9 @@ def test_samples_that_began_before_all_was_queued_are_marked(
 def test_whether_a_sample_began_is_asked_once_all_of_it_is_queued(
     driver: Driver, session: CudaSession
 ) -> None:
+    session.time(1, cold=True)  # captures the graph, which records events of its own
     driver.recorded.clear()
+    driver.asked.clear()
     session.time(3, cold=True)
     begins = driver.recorded[::2]  # one for the beginning and one for the end of each
     assert driver.asked == [(begins[0], 2), (begins[1], 4), (begins[2], 6)]
@@ -1129,7 +1130,8 @@ def test_a_graph_sets_up_the_maps_of_every_launch_in_every_run(driver: Driver) -
     with CudaDevice().open(made, SPEC) as session:
         queued = [what for what, _ in driver.queued]
         captured = queued.index("graph")
-        assert queued[captured - 4 : captured] == ["build_maps"] * 2 + ["gemm"] * 2
+        branches = ["build_maps", "gemm"] * 2
+        assert queued[captured - 8 : captured] == ["record", "wait", *branches, "record", "wait"]
         driver.queued.clear()
         session.run()
         assert [what for what, _ in driver.queued] == ["graph"]
@@ -1147,6 +1149,29 @@ def test_launches_of_single_groups_take_turns_on_the_streams(driver: Driver) -> 
         streams = [launched.stream for launched in gemms(driver)]
     assert len(set(streams[: plan.STREAMS])) == plan.STREAMS
     assert streams == [streams[i % plan.STREAMS] for i in range(20)]
+
+
+@pytest.mark.parametrize("launch", ["grouped", "graph"])
+def test_launches_are_queued_on_the_streams_and_in_the_order_of_the_plan(
+    launch: Launching, driver: Driver
+) -> None:
+    made = plan_of(
+        "m: 300, n: 300, k: 64, d: f32",
+        "m: 64, n: 64, k: 65536",
+        "m: 8, n: 8, k: 8, d: f16",
+        "m: 64, n: 64, k: 32768, a: f16",
+        launch=launch,
+    )
+    with CudaDevice().open(made, SPEC) as session:
+        session.run()
+        first = gemms(driver)[: len(made.launches)]
+        tiles = [session.ready[i].params.tiles for i, _ in made.queue]
+    assert [launched.params.tiles for launched in first] == tiles
+    assert [launched.cooperative for launched in first] == [True, True, False, False]
+    main, other, *rest = [launched.stream for launched in first]
+    assert main == other and len({main, *rest}) == 3
+    last = [stream for what, stream in driver.queued if what == "build_maps"][-4:]
+    assert launch == "grouped" or last == [launched.stream for launched in first]
 
 
 def test_streams_begin_after_what_was_queued_before_and_are_waited_for(driver: Driver) -> None:

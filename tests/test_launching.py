@@ -8,7 +8,6 @@ import pytest
 from gemmctl.device.cpu import CpuDevice
 from gemmctl.judging import verify
 from gemmctl.operands.data import DataSpec
-from gemmctl.planning import plan
 from gemmctl.planning.plan import Launching, Plan
 from support import make_plans
 
@@ -46,12 +45,7 @@ def test_a_graph_has_the_launches_of_a_grouped_run() -> None:
     )
 
 
-def test_only_streams_are_several() -> None:
-    assert {planned(one).streams for one in ("grouped", "graph", "serial")} == {1}
-    assert planned("streams").streams == plan.STREAMS
-
-
-def test_launches_side_by_side_split_no_sums() -> None:
+def test_launches_of_single_groups_side_by_side_split_no_sums() -> None:
     text = "gemmctl: 1\nproblems:\n  - {name: p, groups: [{m: 64, n: 64, k: 65536, count: 2}]}\n"
     splits = {
         launch: {choice.splits for choice in planned(launch, text).choices}

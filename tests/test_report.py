@@ -98,6 +98,12 @@ def test_verbose_adds_padding_waves_clocks_power_and_throttling() -> None:
     assert {"padding %", "waves", "SM MHz", "power W", "throttle"} <= set(titles)
 
 
+def test_verbose_shows_how_many_launches_go_side_by_side_where_they_do() -> None:
+    (row, _), (on_cpu, _) = (rows(throughput(facts, verbose=True)) for facts in (GPU, CPU))
+    assert (row["launches"], row["side by side"]) == ("1", "1")
+    assert on_cpu["launches"] == "1" and "side by side" not in on_cpu
+
+
 def test_plain_is_a_header_and_one_line_per_problem() -> None:
     lines = render(throughput(), "plain").splitlines()
     assert [line.split()[0] for line in lines] == ["problem", "one", "two"]
@@ -405,6 +411,14 @@ def test_the_plan_shows_launches_tiles_waves_padding_and_bound() -> None:
     assert row["padding %"] == "0.0"
     flop, moved = 2 * 256 * 256 * 640, 2 * (2 * 256 * 640 + 256 * 256)
     assert row["bound us"] == number(max(flop / 790e12, moved / 4300e9), 1e-6)
+
+
+def test_the_plan_shows_how_many_launches_go_side_by_side() -> None:
+    listed = (
+        "{m: 64, n: 64, k: 65536}, {m: 64, n: 64, k: 65536, a: f16}, {m: 8, n: 8, k: 8, d: f32}"
+    )
+    row = plan_row(f"{{gemmctl: 1, problems: [{{name: p, groups: [{listed}]}}]}}")
+    assert (row["launches"], row["side by side"]) == ("3", "2")  # two of them split sums
 
 
 def test_the_plan_of_nothing_but_empty_groups_runs_nothing() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from gemmctl.kernels.constants import K_TILE, REDUCED_ROWS
 from gemmctl.lists.problem import Problem
 from gemmctl.operands import dtypes
+from gemmctl.planning.queue import Queue
 from gemmctl.planning.tiling import (
     PANEL_ROWS,
     Floats,
@@ -37,6 +39,7 @@ class Constants:
     reread: float = 0.258  # share of the memory's time that bytes which the L2 still holds take
     launch_latency: float = 13200.0  # of a launch that does nothing much, from a cold start
     cluster_latency: float = 3660.0  # more of a kernel that starts in clusters
+    branch_latency: float = 6000.0  # until the next of several launches side by side has begun
     tile_latency: float = 1020.0  # until a tile's first load, not hidden behind the tile before
     epilogue_per_value: float = 0.0839  # of D
     pingpong_epilogue: float = 0.517  # share of it that shows where warpgroups take turns
@@ -60,6 +63,26 @@ def estimate(launch: Grid, problem: Problem, constants: Constants = FITTED) -> f
     busy = _makespan(launch, problem, clusters, constants)
     memory = float(_bytes(launch, problem, constants).sum())
     return float(_together(launch, busy, memory, constants))
+
+
+def all_together(
+    launches: Sequence[Grid], queue: Queue, problem: Problem, constants: Constants = FITTED
+) -> float:
+    """Cycles from the start of a run's first launch to the end of its last.
+
+    A stream takes the sum of its launches. Several take as long as the longest of them, or as all
+    work takes when it is spread over all SMs, or as it takes to start one after the other and end
+    like the mean of them, whichever is longest.
+    """
+    if not launches:
+        return 0.0
+    alone = np.array([estimate(launch, problem, constants) for launch in launches])
+    order, streams = np.transpose(queue)
+    branches = np.bincount(streams, alone[order])
+    share = np.array([min(1.0, launch.entries.sum() / launch.room) for launch in launches])
+    spread = constants.launch_latency + ((alone - constants.launch_latency) * share).sum()
+    begun = constants.branch_latency * (len(branches) - 1)
+    return float(max(branches.max(), spread, begun + branches.mean()))
 
 
 def at_least(

@@ -23,6 +23,7 @@ from gemmctl.planning.arena import Layout, lay_out
 from gemmctl.planning.choosing import choose
 from gemmctl.planning.exchange import exchanged, swapped
 from gemmctl.planning.packing import Packing, pack
+from gemmctl.planning.queue import Queue, in_turn, side_by_side
 from gemmctl.planning.refusals import Refusal, refusals
 from gemmctl.planning.tiling import H200, Choice, Ints, Launch, Machine
 
@@ -30,8 +31,9 @@ USUAL = ["row", "col", "row"]  # layouts of A, B and D that a list need not name
 STREAMS = 8  # that launches of single groups are spread over
 
 # All groups that share element types and layouts in one launch, alone or together with the set-up
-# of its tensor maps; or one launch for each group, one after another or over STREAMS streams. All
-# but the first are CUDA graphs, so that the host does not set the pace.
+# of its tensor maps, and several such launches side by side; or one launch for each group, one
+# after another or over STREAMS streams. All but the first are CUDA graphs, so that the host does
+# not set the pace.
 Launching = Literal["grouped", "graph", "serial", "streams"]
 TOGETHER: tuple[Launching, ...] = ("grouped", "graph")  # all such groups
 
@@ -51,10 +53,17 @@ class Plan:
     tuned: bool = False  # cut as it measured fastest, not as the cost model finds
     plan_s: float = field(default=0.0, compare=False)  # of host time that making this plan took
 
+    @cached_property
+    def queue(self) -> Queue:
+        """The order in which a GPU is given the launches, and the stream of each."""
+        if self.launch in TOGETHER:
+            return side_by_side(self.launches)
+        return in_turn(len(self.launches), STREAMS if self.launch == "streams" else 1)
+
     @property
     def streams(self) -> int:
-        """Streams that a GPU spreads the launches over."""
-        return STREAMS if self.launch == "streams" else 1
+        """Streams that a GPU spreads the launches over: so many run side by side."""
+        return len({stream for _, stream in self.queue})
 
     @property
     def tiles(self) -> int:
@@ -89,10 +98,10 @@ class Plan:
 
     def cycles(self, constants: cost.Constants) -> float:
         """Cycles that packing and all launches take by a cost model with these constants."""
-        launches = [cost.estimate(one, self.exchanged, constants) for one in self.launches]
+        launches = cost.all_together(self.launches, self.queue, self.exchanged, constants)
         if not self.packing.bytes:
-            return sum(launches)
-        return cost.copying(self.packing.bytes, self.launches[0].machine, constants) + sum(launches)
+            return launches
+        return cost.copying(self.packing.bytes, self.launches[0].machine, constants) + launches
 
     @cached_property
     def operands(self) -> tuple[Ints, Ints]:
@@ -208,8 +217,8 @@ def _choose_each(
 ) -> list[Launch]:
     """A launch for every group; equal groups are decided and cut once.
 
-    Launches that run side by side must not split sums: CTAs of two of them could hold all SMs,
-    each waiting for a part that a CTA without an SM would compute.
+    Sums are split only if ``split``: not where launches run side by side (``side_by_side`` says
+    why).
     """
     firsts: dict[Group, int] = {}
     same = [firsts.setdefault(problem.groups[index], index) for index in groups.tolist()]

@@ -94,6 +94,9 @@ def columns(
     def packed_mb(result: Result) -> str:
         return number(result.plan.packing.bytes, 1e6)
 
+    beside: Column[Result] = Column(
+        "side by side", lambda r: str(r.plan.streams), verbose=True, rank=17
+    )
     replay: Column[Result] = Column("replay us", lambda r: number(r.setup.replay_s, 1e-6), rank=11)
     return (
         *map(about_plan, plan_report.about()),
@@ -110,6 +113,8 @@ def columns(
         Column("min us", lambda r: number(min(r.samples), 1e-6), verbose=True, rank=19),
         Column("p5 us", lambda r: number(r.percentile_s(5), 1e-6), verbose=True, rank=18),
         Column("p95 us", lambda r: number(r.percentile_s(95), 1e-6), verbose=True, rank=18),
+        Column("launches", lambda r: str(len(r.plan.launches)), verbose=True, rank=17),
+        *([beside] if facts.kind == "cuda" else []),
         Column("tiles", lambda r: str(r.plan.tiles), verbose=True, rank=17),
         Column("waves", lambda r: number(r.plan.waves, digits=3), verbose=True, rank=16),
         Column("padding %", lambda r: percent(1 - r.plan.tile_efficiency), verbose=True, rank=15),

@@ -75,7 +75,8 @@ class CudaSession:
         self._packs = tables.packs(plan, self.base)
         self._pack = self._packing()
         device.record(begun)
-        self._set_up_maps()
+        for ready, told in zip(self.ready, self._told, strict=True):
+            self._set_up_maps(ready, told, device.stream)
         device.record(ended)
         device.wait()
         self._fan = device.fan(plan.streams, cleanup)
@@ -174,11 +175,10 @@ class CudaSession:
             self._graphs[runs] = partial(self.device.launch_graph, graph)
         return self._graphs[runs]
 
-    def _set_up_maps(self) -> None:
-        """Queue the kernel that builds the tensor maps, for every launch."""
-        for ready, told in zip(self.ready, self._told, strict=True):
-            ctas = -(-MAPS * len(ready.launch.groups) // MAP_THREADS)
-            self.device.launch(self._build_maps, (ctas, 1), MAP_THREADS, told)
+    def _set_up_maps(self, ready: _Ready, told: list[Any], stream: int) -> None:
+        """Queue the kernel that builds the tensor maps of a launch."""
+        ctas = -(-MAPS * len(ready.launch.groups) // MAP_THREADS)
+        self.device.launch(self._build_maps, (ctas, 1), MAP_THREADS, told, stream=stream)
 
     def _replay_s(self) -> float:
         """Seconds of host time that queueing a run takes, while nothing else is queued."""
@@ -191,14 +191,14 @@ class CudaSession:
         return float(np.median(taken))
 
     def _launch(self) -> None:
-        """Queue packing, and then all launches, in turn over the plan's streams."""
-        streams = self._fan.streams
+        """Queue packing, and then all launches as the plan says."""
         self._pack()
-        if self._plan.launch == "graph":
-            self._set_up_maps()
         with self._fan.spread():
-            for i, ready in enumerate(self.ready):
-                self._launch_one(ready, streams[i % len(streams)])
+            for i, branch in self._plan.queue:
+                stream = self._fan.streams[branch]
+                if self._plan.launch == "graph":
+                    self._set_up_maps(self.ready[i], self._told[i], stream)
+                self._launch_one(self.ready[i], stream)
 
     def _launch_one(self, ready: _Ready, stream: int) -> None:
         kernel = ready.launch.kernel
