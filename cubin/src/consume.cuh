@@ -64,8 +64,8 @@ __device__ __forceinline__ bool consume_tile(Shared<C>& shared, const Params& pa
     if (C::pingpong && threadIdx.x % 128 == 0) aside() = d;
     Fused& fused = shared.fused[consumer][C::pingpong ? 0 : n % 2];
     if (threadIdx.x % 128 == 0 && tile.flags & TILE_FUSED) fused.find(params.groups, tile.group);
-    // Where warpgroups take turns, a tile that takes long to store is given back before that: the loader
-    // looks for the next but one meanwhile. Earlier than others, whose stores are short, it is not.
+    // Where warpgroups have tiles of their own, one that takes long to store is given back before that:
+    // the loader looks for the next but one meanwhile. Earlier than others, whose stores are short, it is not.
     if (C::pingpong && threadIdx.x % 128 == 0 && !Ending(tile).plain()) shared.kept[consumer] = tile;
     const Tile& kept = C::pingpong ? shared.kept[consumer] : tile;
     const auto target = [&]() -> const TargetD& { return C::pingpong ? aside() : d; };
@@ -147,7 +147,7 @@ __device__ __forceinline__ bool consume_tile(Shared<C>& shared, const Params& pa
     return held;
 }
 
-// One warpgroup's role: its share of every tile or, where warpgroups take turns, every other tile.
+// One warpgroup's role: its share of every tile or, pingpong, every other tile.
 template <class C>
 __device__ __forceinline__ void consume_tiles(Shared<C>& shared, const Params& params,
                                               uint32_t consumer) {

@@ -17,8 +17,8 @@ struct Shared {
     uint64_t empty[C::stages];
     uint64_t tile_full[RECORDS];
     uint64_t tile_empty[RECORDS];     // of the cluster's first CTA: it hands out for all
-    TargetD target[C::consumers][2];  // of its tiles, in turn; only where warpgroups take turns
+    TargetD target[C::consumers][2];  // of its tiles, in turn; pingpong only
     Tile kept[C::consumers];          // the tile at work, once it is given back; likewise
     Fused fused[C::consumers][C::pingpong ? 1 : 2];
-    uint64_t turn[C::consumers];  // to multiply; likewise
+    uint64_t turn[C::consumers];      // to multiply; only where there are two
 };
