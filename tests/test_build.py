@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from gemmctl.kernels import cubins
-from gemmctl.kernels.constants import K_TILE, WIDTH_STEP, WIDTHS
+from gemmctl.kernels.constants import K_TILE, RECORDS, WIDTH_STEP, WIDTHS
 from gemmctl.operands import dtypes
 from gemmctl.planning import tiling
 from sources import FOLDER, size, text
@@ -202,9 +202,9 @@ def shared_bytes(variant: Any, stages: int) -> int:
     buffers, buffer_bytes = variant.staging
     staging = variant.consumers * buffers * buffer_bytes
     fused = (1 if variant.pingpong else 2) * size("Fused")
-    aside = variant.consumers * (size("TargetD") + tiling.TILE.itemsize + fused)
-    barriers = 8 * (2 * stages + 4 + variant.consumers)
-    return stages * stage + staging + 2 * tiling.TILE.itemsize + aside + barriers
+    aside = variant.consumers * (2 * size("TargetD") + tiling.TILE.itemsize + fused)
+    barriers = 8 * (2 * stages + 2 * RECORDS + variant.consumers)
+    return stages * stage + staging + RECORDS * tiling.TILE.itemsize + aside + barriers
 
 
 @VARIANTS
@@ -238,12 +238,12 @@ def test_what_the_kernel_keeps_in_shared_memory_is_what_the_build_counts() -> No
     assert re.findall(r"(\w+(?:<.*>)?) (\w+)((?:\[[^]]+\])*);", body) == [
         ("uint8_t", "ring", "[C::stages][C::stage_bytes]"),
         ("Staging<C::buffers, C::staging_bytes>", "staging", "[C::consumers]"),
-        ("Tile", "tiles", "[2]"),
+        ("Tile", "tiles", "[RECORDS]"),
         ("uint64_t", "full", "[C::stages]"),
         ("uint64_t", "empty", "[C::stages]"),
-        ("uint64_t", "tile_full", "[2]"),
-        ("uint64_t", "tile_empty", "[2]"),
-        ("TargetD", "target", "[C::consumers]"),
+        ("uint64_t", "tile_full", "[RECORDS]"),
+        ("uint64_t", "tile_empty", "[RECORDS]"),
+        ("TargetD", "target", "[C::consumers][2]"),
         ("Tile", "kept", "[C::consumers]"),
         ("Fused", "fused", "[C::consumers][C::pingpong ? 1 : 2]"),
         ("uint64_t", "turn", "[C::consumers]"),

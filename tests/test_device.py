@@ -769,6 +769,13 @@ def test_a_tile_list_ends_with_an_entry_of_width_0(driver: Driver, session: Cuda
         assert listed["width"][count] == 0
 
 
+def test_a_launch_is_told_how_far_ahead_tiles_may_be_taken(
+    driver: Driver, session: CudaSession
+) -> None:
+    for launch, params, _ in given(driver, session):
+        assert params.ahead == launch.ahead
+
+
 def test_counters_and_flags_begin_at_0(driver: Driver, session: CudaSession) -> None:
     told = given(driver, session)
     assert any(launch.flags for launch, _, _ in told)

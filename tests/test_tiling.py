@@ -17,6 +17,7 @@ from gemmctl.kernels.constants import (
     FUSED_NARROW,
     FUSED_STEP,
     K_TILE,
+    RECORDS,
     REDUCED_ROWS,
     TILE_BACKWARD,
     TILE_EIGHTS,
@@ -569,6 +570,16 @@ def test_waves_are_tiles_over_the_clusters_that_fit() -> None:
 def test_waves_count_parts_and_not_what_adds_them_up() -> None:
     launch = launch_of(make_problem("m: 256, n: 1280, k: 8192"), kernel("128x256"), splits=4)
     assert launch.waves == 40 / 132
+
+
+def test_where_every_k_is_short_tiles_are_taken_as_far_ahead_as_there_are_records() -> None:
+    short = make_problem("m: 256, n: 256, k: 64", f"m: 256, n: 256, k: {LONG_K - 64}")
+    assert launch_of(short, kernel("128x256")).ahead == RECORDS - 1
+
+
+def test_where_one_k_is_long_only_the_next_tile_is_taken_ahead() -> None:
+    mixed = make_problem("m: 256, n: 256, k: 64", f"m: 256, n: 256, k: {LONG_K - 63}")
+    assert launch_of(mixed, kernel("128x256")).ahead == 1
 
 
 def test_padded_work_is_that_of_whole_tiles_and_whole_slices_of_k() -> None:

@@ -8,8 +8,8 @@ struct Config {
     using Operand = OPERAND;
     using Output = OUTPUT;
     static constexpr int consumers = CONSUMERS;  // warpgroups that multiply
-    // Whether they take turns, each with a tile of its own, so that one multiplies while the other
-    // stores (pingpong), or share every tile (cooperative).
+    // Whether each has tiles of its own, so that one multiplies while the other stores (pingpong), or they
+    // share every tile (cooperative).
     static constexpr bool pingpong = PINGPONG;
     // Whether an operand lies MN-major: K is not the contiguous dimension of A, or of B.
     static constexpr bool a_across = A_ACROSS;

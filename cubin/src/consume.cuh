@@ -56,20 +56,21 @@ __device__ __forceinline__ bool consume_tile(Shared<C>& shared, const Params& pa
                                              uint32_t& buffer, uint32_t consumer) {
     // Asked for before it is needed. Beside the sums of two blocks there is no room for it; there, one
     // thread puts it aside, and has the time: it is not yet the warpgroup's turn. Everybody reads it
-    // after a barrier of the epilogue, and before the tile is given back or a last barrier behind that: so
-    // before the next one is put there, which the other warpgroup's tile lies between.
+    // after a barrier of the epilogue; some still do when that thread puts aside the next tile's, but none
+    // when it puts aside the one after that, behind the next tile's barriers.
     TargetD d;
     if (!C::pingpong || threadIdx.x % 128 == 0) d.find(params.groups, tile.group);
-    if (C::pingpong && threadIdx.x % 128 == 0) shared.target[consumer] = d;
+    const auto aside = [&]() -> TargetD& { return shared.target[consumer][ptx::opaque(n) / 2 % 2]; };
+    if (C::pingpong && threadIdx.x % 128 == 0) aside() = d;
     Fused& fused = shared.fused[consumer][C::pingpong ? 0 : n % 2];
     if (threadIdx.x % 128 == 0 && tile.flags & TILE_FUSED) fused.find(params.groups, tile.group);
-    // Where warpgroups take turns, a tile that takes long to store is given back before that: the loader
-    // looks for the next but one meanwhile. Earlier than others, whose stores are short, it is not.
+    // Where warpgroups have tiles of their own, one that takes long to store is given back before that:
+    // the loader looks for the next but one meanwhile. Earlier than others, whose stores are short, it is not.
     if (C::pingpong && threadIdx.x % 128 == 0 && !Ending(tile).plain()) shared.kept[consumer] = tile;
     const Tile& kept = C::pingpong ? shared.kept[consumer] : tile;
-    const auto& target = C::pingpong ? shared.target[consumer] : d;
+    const auto target = [&]() -> const TargetD& { return C::pingpong ? aside() : d; };
     const auto store = [&](auto& sums, const Tile& tile, uint32_t part) {
-        store_tile<typename C::Output>(sums, tile, tile.n0 + part * 64, target,
+        store_tile<typename C::Output>(sums, tile, tile.n0 + part * 64, target(),
                                        shared.staging[consumer], buffer, consumer);
     };
     const auto store_unusual = [&](auto& sums, const Tile& tile, int first_block, auto fuses) {
@@ -77,14 +78,14 @@ __device__ __forceinline__ bool consume_tile(Shared<C>& shared, const Params& pa
             return tile.n0 + part_of<C>(consumer, first_block + block) * 64;
         };
         store_any<typename C::Output, decltype(fuses)::value>(
-            sums, tile, column_of, target, shared.staging[consumer], buffer, consumer);
+            sums, tile, column_of, target(), shared.staging[consumer], buffer, consumer);
     };
     // What sums become before they are rounded. `fuses`: whether there is code for more than alpha A B.
     const auto finish = [&](auto& sums, const Ending& ending, int first_block, auto fuses) {
         ptx::warpgroup_sync(consumer);  // one thread has put aside what there is
         if constexpr (decltype(fuses)::value) {
             if (ending.flags & TILE_FUSED) {
-                fuse(sums, shared, tile, target, fused, stage, buffer, first_block, consumer);
+                fuse(sums, shared, tile, target(), fused, stage, buffer, first_block, consumer);
                 return;
             }
         }
@@ -146,7 +147,7 @@ __device__ __forceinline__ bool consume_tile(Shared<C>& shared, const Params& pa
     return held;
 }
 
-// One warpgroup's role: its share of every tile or, where warpgroups take turns, every other tile.
+// One warpgroup's role: its share of every tile or, pingpong, every other tile.
 template <class C>
 __device__ __forceinline__ void consume_tiles(Shared<C>& shared, const Params& params,
                                               uint32_t consumer) {

@@ -35,7 +35,7 @@ __device__ __forceinline__ void ready_barriers(Shared<C>& shared) {
         ptx::barrier_init(ptx::shared_address(&shared.full[i]), 1);
         ptx::barrier_init(ptx::shared_address(&shared.empty[i]), C::warps * C::cluster);
     }
-    for (int i = 0; i < 2; ++i) {
+    for (int i = 0; i < RECORDS; ++i) {
         ptx::barrier_init(ptx::shared_address(&shared.tile_full[i]), 1);
         ptx::barrier_init(ptx::shared_address(&shared.tile_empty[i]),
                           (4 * C::consumers + 1) * C::cluster);

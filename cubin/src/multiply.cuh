@@ -50,6 +50,10 @@ template <class C, int width>
 __device__ __forceinline__ void multiply_tile(Sums<C, width>& sums, Shared<C>& shared,
                                               Cursor& stage, const Tile& tile, uint32_t consumer) {
     const uint32_t k_tiles = tile.k_tiles;
+    // Who shares a tile and goes first keeps its stages until the other has multiplied them, too. Where they
+    // do not all fit into the ring, both multiply at one time.
+    const bool both = !C::pingpong && k_tiles > C::stages;
+    if (both) pass_turn<C>(shared, consumer);
     multiply_stage<C, width, true>(sums, shared, stage, consumer);
     uint32_t previous = stage.index;
     stage.advance(C::stages);
@@ -62,7 +66,7 @@ __device__ __forceinline__ void multiply_tile(Sums<C, width>& sums, Shared<C>& s
         stage.advance(C::stages);
     }
     await_c<C>(shared, stage, tile.c_stages);
-    pass_turn<C>(shared, consumer);
+    if (!both) pass_turn<C>(shared, consumer);
     wgmma::wait<0>();
     release_stage<C>(shared, previous);
 #pragma unroll

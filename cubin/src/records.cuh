@@ -72,6 +72,7 @@ struct Groups {
 struct Params {
     const Tile* tiles;      // tile_count records and one of width 0
     uint32_t tile_count;
+    uint32_t ahead;         // tiles that a cluster may take before it is done with one: 1 to RECORDS - 1
     uint32_t* counter;      // 0 before and after every launch
     uint32_t* flags;        // of split tiles; 0 before and after every launch
     const uint8_t* tables;  // where all that the host and build_maps prepared begins

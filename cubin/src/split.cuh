@@ -11,7 +11,7 @@
 #include "records.cuh"
 
 // A tile consists of parts of 64 rows of B. This is the number of a warpgroup's part or, where
-// warpgroups take turns, of one of its blocks; on both CTAs of a cluster together.
+// warpgroups have tiles of their own, of one of its blocks; on both CTAs of a cluster together.
 template <class C>
 __device__ __forceinline__ uint32_t part_of(uint32_t consumer, int block) {
     const uint32_t rank = C::cluster == 1 ? 0 : ptx::cluster_rank();

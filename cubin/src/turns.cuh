@@ -1,4 +1,8 @@
-// Whose turn it is to multiply, where warpgroups take turns (pingpong).
+// Whose turn it is to multiply, where there are two warpgroups.
+//
+// Where each has tiles of its own (pingpong), one multiplies while the other stores. Where they share a tile
+// and its K fits into the ring, they take turns within it: one multiplies its rows of B at the full rate, and
+// stores while the other does.
 #pragma once
 
 #include "ptx/barriers.cuh"
@@ -6,16 +10,19 @@
 #include "ring.cuh"
 #include "shared.cuh"
 
-// Where warpgroups take turns, each waits for its own before it looks at the ring: a barrier tells only
-// odd rounds from even ones, so that whoever is two rounds early takes the other's stage for its own.
+// Each waits for its turn before it looks at the ring: a barrier tells only odd rounds from even ones, so
+// that a warpgroup with tiles of its own that is two rounds early takes the other's stage for its own. The
+// first turn is the first warpgroup's at once.
 template <class C>
 __device__ __forceinline__ void wait_turn(Shared<C>& shared, uint32_t n, uint32_t consumer) {
-    if constexpr (C::pingpong)  // the first turn is the first warpgroup's at once
-        ptx::barrier_wait(ptx::shared_address(&shared.turn[consumer]), (n / 2 + consumer + 1) % 2);
+    if constexpr (C::consumers > 1) {
+        const uint32_t turn = C::pingpong ? n / 2 : n;  // of this warpgroup
+        ptx::barrier_wait(ptx::shared_address(&shared.turn[consumer]), (turn + consumer + 1) % 2);
+    }
 }
 
-// The next turn begins once C, too, is there: who multiplies then is never two rounds ahead of a stage that
-// waits for it.
+// With tiles of their own, the next turn begins once C, too, is there: who multiplies then is never two
+// rounds ahead of a stage that waits for it.
 template <class C>
 __device__ __forceinline__ void await_c(Shared<C>& shared, Cursor stage, uint32_t c_stages) {
     if constexpr (C::pingpong)
@@ -28,7 +35,7 @@ __device__ __forceinline__ void await_c(Shared<C>& shared, Cursor stage, uint32_
 
 template <class C>
 __device__ __forceinline__ void pass_turn(Shared<C>& shared, uint32_t consumer) {
-    if constexpr (C::pingpong)
+    if constexpr (C::consumers > 1)
         if (threadIdx.x % 32 == 0)
             ptx::barrier_arrive(ptx::shared_address(&shared.turn[consumer ^ 1]));
 }

@@ -18,6 +18,7 @@ FUSED_STEP = (
 )
 FUSED_NARROW = 32  # and one of these besides, for groups of few rows
 ELEMENTS_WIDTH = 128  # of the widest tile whose C may come element by element
+RECORDS = 8  # of tiles that a CTA has room for: those at work and those that come next
 FLAGS_PER_TILE = 4  # of a split one: for each warpgroup that multiplies, in every CTA of a cluster
 
 # A tile's flags

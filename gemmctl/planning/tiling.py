@@ -12,6 +12,7 @@ from gemmctl.kernels.constants import (
     FUSED_NARROW,
     FUSED_STEP,
     K_TILE,
+    RECORDS,
     REDUCED_ROWS,
     TILE_BACKWARD,
     TILE_EIGHTS,
@@ -150,6 +151,16 @@ class Launch(Grid):
     def clusters(self) -> int:
         """Clusters (or single CTAs) the launch starts: all that fit, or one per tile."""
         return min(self.room, len(self.tiles))
+
+    @property
+    def ahead(self) -> int:
+        """Tiles that a cluster may take before it is done with one.
+
+        Where every K is short, as many as it has records for, so that it never waits for the next
+        one; it takes no more than the list still has for every cluster. Elsewhere only the next:
+        clusters that take their tiles in step find more of them in the L2.
+        """
+        return RECORDS - 1 if self.k_tiles.max() * K_TILE < LONG_K else 1
 
     @property
     def waves(self) -> float:

@@ -262,6 +262,20 @@ def test_a_hundred_repeats_give_the_same_bits(device: CudaDevice, kernel: Kernel
             assert np.array_equal(session.read(begin, end), first)
 
 
+def test_turns_pass_between_tiles_whose_k_fits_into_the_ring_and_others(
+    device: CudaDevice, kernel: Kernel
+) -> None:
+    """About ten tiles for each SM; rings have four or five stages of 64."""
+    groups = [
+        f"{{m: {40 + i % 50}, n: 256, k: {k}, {padded(kernel, 256, 256, k)}, beta: {i % 3 // 2}}}"
+        for i, k in enumerate([0, 64, 256, 320, 128, 704, 320] * 200)
+    ]
+    text = f"{head_of(kernel)}  - {{name: x, groups: [{', '.join(groups)}]}}\n"
+    made, spec = planned(text, kernel), DataSpec("int", 5)
+    with ran(device, made, spec) as session:
+        assert wrong(made, session, spec) == []
+
+
 def test_a_group_has_the_same_bits_alone_and_in_a_crowd(device: CudaDevice, kernel: Kernel) -> None:
     group = f"{{m: 250, n: 200, k: 712, {padded(kernel, 256, 200, 712)}}}"
     text = head_of(kernel) + "  - {name: x, groups: [%s]}\n"

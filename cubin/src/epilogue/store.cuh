@@ -20,6 +20,7 @@ __device__ __forceinline__ void store_tile(float (&sums)[count], const Tile& til
                                            uint32_t& turn, uint32_t consumer) {
     constexpr uint32_t row_words = Output::half ? 8 : 16;  // of 16 bytes
     constexpr uint32_t width = 2 * count, rows = bytes / 16 / row_words;
+    constexpr uint32_t step = 128 / row_words;  // rows that the warpgroup stores at one time
 #pragma unroll
     for (uint32_t begin = 0; begin < width; begin += rows) {
         // Opaque, so that addresses are computed here and not, for all buffers and widths, in advance:
@@ -35,17 +36,17 @@ __device__ __forceinline__ void store_tile(float (&sums)[count], const Tile& til
             for (int i = 0; i < 8; ++i) values[i] = sums[row / 2 + i];
             stage_rows<Output, rows>(buffer, row - begin, thread, values);
         }
+        // All but the words themselves is found before the barrier, on which everybody waits. The rows of a
+        // thread lie multiples of eight apart, so that its words have the same place in all of them.
+        const uint32_t first = thread / row_words, word = thread % row_words;
+        const uint32_t from = buffer + (word / 8 * rows + first) * 128 + ((word ^ first) % 8) * 16;
+        const WordsOfD<Output, step> to(d, tile.m0 + begin + first, column + word * (64 / row_words));
         // With two buffers this is enough: who writes this one again has passed the other's barrier,
         // and so have all who read this one before.
         ptx::warpgroup_sync(consumer);
-        const TargetD to = d;  // which may lie in shared memory: read once for many stores
 #pragma unroll
-        for (uint32_t first = 0; first < end - begin; first += 128 / row_words) {
-            const uint32_t row = first + thread / row_words, word = thread % row_words;
-            const uint32_t from = buffer + (word / 8 * rows + row) * 128 + ((word ^ row) % 8) * 16;
-            store_word<Output>(to, tile.m0 + begin + row, column + word * (64 / row_words),
-                               ptx::load_shared(from));
-        }
+        for (uint32_t down = 0; down < end - begin; down += step)
+            to.store(down, ptx::load_shared(from + down * 128));
     }
 }
 

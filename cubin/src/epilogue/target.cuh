@@ -19,10 +19,19 @@ struct TargetD {
     }
 };
 
-// Copies one 16-byte word of a staging buffer to D, if it lies there.
-template <class Output>
-__device__ __forceinline__ void store_word(const TargetD& d, uint32_t row, uint32_t column,
-                                           uint4 word) {
-    if (row >= d.m || column >= d.n) return;
-    ptx::store_128(d.address + (row * d.ld + column) * Output::size, word);
-}
+// The 16-byte words of D that a thread stores: one in every `step`th row, from `row` on.
+template <class Output, uint32_t step>
+struct WordsOfD {
+    uint64_t address, step_bytes;
+    int left;  // rows that D has from there on; none if it has no such column
+
+    __device__ __forceinline__ WordsOfD(const TargetD& d, uint32_t row, uint32_t column)
+        : address(d.address + (row * d.ld + column) * Output::size),
+          step_bytes(step * d.ld * Output::size),
+          left(column < d.n ? static_cast<int>(d.m - row) : 0) {}
+
+    // The word of the row `down`, a multiple of the step, below the first; if D has it.
+    __device__ __forceinline__ void store(uint32_t down, uint4 word) const {
+        ptx::store_128(address + down / step * step_bytes, word, left > static_cast<int>(down));
+    }
+};

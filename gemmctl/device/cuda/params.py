@@ -22,6 +22,7 @@ class Params(ctypes.Structure):
     _fields_ = [
         ("tiles", ctypes.c_uint64),
         ("tile_count", ctypes.c_uint32),
+        ("ahead", ctypes.c_uint32),
         ("counter", ctypes.c_uint64),
         ("flags", ctypes.c_uint64),
         ("tables", ctypes.c_uint64),

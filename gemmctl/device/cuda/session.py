@@ -276,6 +276,7 @@ class CudaSession:
             params = Params(
                 tiles=tiles,
                 tile_count=len(launch.tiles),
+                ahead=launch.ahead,
                 counter=counter,
                 flags=flags,
                 tables=block,
