@@ -1149,6 +1149,7 @@ def test_more_is_queued_before_anything_is_waited_for(driver: Driver, ticking: N
     assert waits[0] == 2  # of which one is waited for
     least = int(session_module.AHEAD_S / 5e-3)
     assert [queued - ended for ended, queued in enumerate(waits[1:6], 1)] == [least] * 5
+    assert len(set(driver.recorded)) == 2 * least  # events are used again
 
 
 def test_at_least_one_sample_is_taken_and_all_that_were_queued_count(driver: Driver) -> None:

@@ -16,7 +16,7 @@ from gemmctl.device.base import Facts, Sample, Setup, Telemetry
 from gemmctl.errors import DeviceFailed
 from gemmctl.measuring import bench, blocks, sustained
 from gemmctl.measuring.bench import Entry, Result, Rival, Settings
-from gemmctl.measuring.blocks import BLOCK_S
+from gemmctl.measuring.blocks import BLOCK_S, Meter
 from gemmctl.measuring.sustained import LEAD_S, MIN_BLOCKS, measure
 from gemmctl.planning.plan import Plan
 from support import Clock, Command, make_plans
@@ -292,6 +292,16 @@ def test_a_counter_that_changes_too_seldom_for_a_block_tells_nothing(
     found = result_of(Runs(board), plan).sustained
     assert found is not None
     assert [block.power_w is not None for block in found.blocks] == [known] * 8
+
+
+def test_power_over_less_than_half_a_second_is_not_told(board: Board) -> None:
+    meter = Meter(board)  # type: ignore[arg-type]
+    for watts in (None, 500.0):
+        for _ in range(50):
+            board.clock.now += STEP_S
+            board.used_j += 500.0 * STEP_S
+            meter.read()
+        assert meter.power_w == (watts and pytest.approx(watts))
 
 
 # D
