@@ -397,7 +397,7 @@ ODD_SHAPES = [
 def odd(kernel: Kernel, longer: int, more: str = "") -> str:
     """A list whose rows of A and B do not begin on 16-byte boundaries, or few of them do."""
     groups = [
-        f"{{m: {m}, n: {n}, k: {k}, lda: {(m if kernel.a_across else k) + longer}, "
+        f"{{m: {m}, n: {n}, k: {k}, lda: {max(1, m if kernel.a_across else k) + longer}, "
         f"ldb: {(n if kernel.b_across else k) + 3 * longer}{more}}}"
         for m, n, k in ODD_SHAPES
     ]
