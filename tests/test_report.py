@@ -391,7 +391,7 @@ def test_bursts_have_no_columns_of_a_sustained_pace() -> None:
 def test_the_table_says_what_a_sustained_sample_is() -> None:
     text = " ".join(paced()[1].notes)
     assert "sustained, normal data, seed 0; a mean; plan us" in text
-    assert "blocks of 1 s, each after 0.5 s of the same that do not count" in text
+    assert "blocks of 1 s, each after 1 s of the same that do not count" in text
     assert "nothing is flushed between runs" in text and "energy counter" in text
 
 
@@ -445,7 +445,7 @@ def test_why_there_are_no_joules_or_clocks_is_told_and_their_cells_are_empty() -
 def test_too_few_blocks_are_told_with_what_a_block_takes() -> None:
     found, _ = paced(blocks=(BLOCK,) * 3)
     (told,) = run_report.advice(found, GPU, replace(PACED, max_time_s=6))
-    assert told.startswith("one: one block takes 1.5 s, so --max-time 6 was enough for 3;")
+    assert told.startswith("one: one block takes 2.0 s, so --max-time 6 was enough for 3;")
 
 
 @pytest.mark.parametrize(

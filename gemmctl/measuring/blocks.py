@@ -11,8 +11,8 @@ import numpy as np
 
 from gemmctl.device.base import Device, Telemetry
 
-# The energy counter is written anew about every 100 ms, so a block has ten such intervals; and
-# power is taken from the first of its changes to the last, which the host sees within 1 ms.
+# The energy counter is written anew every 100 ms, so a block has ten such intervals; and power is
+# taken from the first of its changes to the last, which the host sees within the 5 ms of a reading.
 BLOCK_S = 1.0
 COUNTED_S = 0.5  # that there have to be from its first change to the last
 READ_S = 0.02  # between two readings of the clock

@@ -1,9 +1,9 @@
 """Time a plan at the clock that a GPU keeps: back to back in blocks, after the bursts of bench.py.
 
-A GPU at its power limit lowers its clock within tens of milliseconds, and goes on to do so for
-seconds while it warms up. So everyone takes blocks by turns until the clock of each stays where it
-is, and the blocks from then on are the samples. Nothing rests, and the L2 is not flushed: both
-would draw less power than what is measured.
+A GPU at its power limit lowers its clock within tenths of a second, and a little for seconds more
+while it warms up. So everyone takes blocks by turns until the clock of each stays where it is, and
+the blocks from then on are the samples. Nothing rests, and the L2 is not flushed: both would draw
+less power than what is measured.
 """
 
 from __future__ import annotations
@@ -22,8 +22,13 @@ from gemmctl.measuring.blocks import BLOCK_S, Block, Meter, Sustained
 from gemmctl.measuring.turns import Contestant, take_turns
 from gemmctl.planning.plan import Plan
 
-LEAD_S = 0.5  # of the same before every block, uncounted: the clock comes to what this one draws
-SETTLED_WITHIN = 0.01  # that a contestant's clock moves from block to block; it has steps of 15 MHz
+# Before every block, the same for as long as an H200 takes from its highest clock to that of its
+# power limit, uncounted: contestants draw different power, and their clocks differ by a third.
+LEAD_S = 1.0
+# That a contestant's clock moves from block to block. At its limit an H200 lets the clock swing by
+# an eighth, with a period of 0.8 s, so that settled blocks still differ by 1.2%; from rest, the
+# clock of the first second is 7% above that of the next.
+SETTLED_WITHIN = 0.02
 SETTLING_SHARE = 0.5  # of max_time_s at most, before blocks count though the clock still moves
 BURST_SHARE = 0.1  # of max_time_s at most, for the bursts
 MIN_BLOCKS = ratio.MIN_SAMPLES  # fewer say nothing about a ratio

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
+from math import ceil
 from time import monotonic, perf_counter
 from typing import Any
 
@@ -40,7 +41,8 @@ from gemmctl.planning.plan import Plan
 from gemmctl.planning.tiling import TILE, Launch
 
 REPLAYS = 9  # of a CUDA graph, to see what the host spends on one
-AHEAD_S = 0.02  # of work queued, in seconds; the host is seldom called away for longer
+# Of work queued, in seconds: NVML takes 5 ms to read the energy counter, now and then 33 (H200).
+AHEAD_S = 0.05
 MOST_AHEAD = 128  # samples queued, four calls each; a driver has room for about a thousand
 
 
@@ -181,8 +183,9 @@ class CudaSession:
         """Samples back to back until so many seconds have passed; one sample at least.
 
         A sample is WARM_RUNS runs as one graph, its time shared out; ``queue`` queues what else it
-        is to be. As much is queued as keeps the GPU busy while the host does something else, and
-        ``watch`` is called for every sample, and again and again while there is nothing to queue.
+        is to be. As much is queued as keeps the GPU busy while the host does something else, the
+        first sample behind such a graph that is none. ``watch`` is called whenever so much is
+        queued, and again and again while none of it has ended.
 
         Where C is in place, every sample begins with C as it was; to make it so is in none of them.
         """
@@ -194,6 +197,8 @@ class CudaSession:
         spare: list[tuple[Any, Any]] = []
         ahead = 2  # samples queued; the least that leaves the GPU no gap
         deadline = monotonic() + seconds
+        self._refill()
+        queue()
         with guarded() as cleanup:
             while True:
                 while len(queued) < ahead and (monotonic() < deadline or not samples):
@@ -205,13 +210,14 @@ class CudaSession:
                     queued.append((*pair, device.passed(pair[0])))
                 if not queued:
                     return samples
-                begun, ended, bound = queued.popleft()
                 watch()
-                device.wait(ended, watch)
-                sample_s = elapsed_s(begun, ended)
-                samples.append(Sample(sample_s / WARM_RUNS, bound))
-                spare.append((begun, ended))
-                ahead = max(2, min(int(AHEAD_S / max(sample_s, 1e-6)), MOST_AHEAD))
+                device.wait(queued[0][1], watch)
+                while queued and device.passed(queued[0][1]):  # while watching, many may have
+                    begun, ended, bound = queued.popleft()
+                    sample_s = elapsed_s(begun, ended)
+                    samples.append(Sample(sample_s / WARM_RUNS, bound))
+                    spare.append((begun, ended))
+                    ahead = min(1 + ceil(AHEAD_S / max(sample_s, 1e-6)), MOST_AHEAD)
 
     def _graph(self, runs: int) -> Callable[[], None]:
         """What queues so many runs of all launches as one graph, captured when first asked for."""
