@@ -96,21 +96,25 @@ def test_a_close_name_is_suggested() -> None:
         baselines.chosen("torch-bm")
 
 
+@pytest.mark.parametrize("pace", ["burst", "sustained"])
 @pytest.mark.parametrize("cache", ["cold", "warm"])
-def test_the_command_has_baselines_ready_for_the_cache_state_that_it_times(
-    cache: str, gemmctl: Command, two_problems: Path
+def test_the_command_has_baselines_ready_for_the_cache_state_and_the_pace_that_it_times(
+    cache: str, pace: str, gemmctl: Command, two_problems: Path
 ) -> None:
     patched = (
-        "import sys; from gemmctl.measuring import baselines; from gemmctl.__main__ import main; "
+        "import sys; from gemmctl.measuring import baselines, sustained; "
+        "from gemmctl.__main__ import main; "
         "from gemmctl.measuring.bench import Entry, Rival; "
         "baselines.check_device = lambda *_: None; "
-        "baselines.enter = lambda names, *_, cold: print(f'{cold=}', file=sys.stderr) or "
+        "sustained.LEAD_S = sustained.BLOCK_S = 0.01; "
+        "baselines.enter = lambda names, *_, **told: print(sorted(told.items()), "
+        "file=sys.stderr) or "
         "[Entry(Rival(name, 'n/a')) for name in names]; main()"
     )
-    options = ("--against", "all", "--cache", cache, "--max-time", "0")
+    options = ("--against", "all", "--cache", cache, "--max-time", "0", "--pace", pace)
     done = gemmctl("run", two_problems, *options, python=("-c", patched))
     assert done.returncode == 0, done.stderr
-    assert done.stderr.count(f"cold={cache == 'cold'}") == 2
+    assert done.stderr.count(f"[('cold', {cache == 'cold'}), ('pace', '{pace}')]") == 2
 
 
 def test_only_a_gpu_has_baselines() -> None:
@@ -548,6 +552,46 @@ def test_a_sample_is_one_cold_run_or_many_warm_ones(cold: bool, runs: int, form:
         library.multiply_groups = lambda *told: done.append("run")  # type: ignore[method-assign]
         entry.timed.time(1, cold=cold)
     assert done == [f"{cold=}"] + ["run"] * runs
+
+
+@pytest.mark.parametrize("cold", [True, False], ids=["cold", "warm"])
+@pytest.mark.parametrize("form", ["graph", "calls"])
+def test_a_sustained_sample_is_many_runs_whatever_one_of_a_burst_is(cold: bool, form: str) -> None:
+    plan, library = plan_of(*EQUAL), FakeCublas()
+    library.capture_status = 0 if form == "graph" else NOT_SUPPORTED
+    with opened(plan, NORMAL, library) as session:
+        (entry,) = baselines.enter(("cublas",), session, plan, NORMAL, cold=cold, pace="sustained")
+        assert entry.timed is not None and entry.rival.form == form
+        done: list[str] = []
+        session.time = lambda count, *, cold, queue: queue()
+        session.sustain = lambda seconds, watch, queue: done.append(f"{seconds} {watch}") or queue()
+        library.multiply_groups = lambda *told: done.append("run")  # type: ignore[method-assign]
+        entry.timed.time(1, cold=cold)
+        assert done == ["run"] * (1 if cold else WARM_RUNS)
+        done.clear()
+        entry.timed.sustain(3.0, "watch")  # type: ignore[arg-type]
+    assert done == ["3.0 watch"] + ["run"] * WARM_RUNS
+
+
+def test_a_baseline_is_timed_at_no_pace_if_it_is_wrong_at_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plan = plan_of(*EQUAL)
+    with opened(plan, NORMAL) as session:
+
+        def ways(_: Any, __: Any, cold: bool, ___: bool) -> list[baselines._Way]:
+            queue = session.run if cold else session.poison
+            return [baselines._Way("graph", queue, queue)]
+
+        monkeypatch.setattr(baselines, "_ways", ways)
+        monkeypatch.setitem(
+            baselines.BASELINES, "torch", lambda session, plan: Own(session, plan, lambda _: None)
+        )
+        verdicts = [
+            baselines.enter(("torch",), session, plan, NORMAL, pace=pace)[0].rival.verdict
+            for pace in ("burst", "sustained")
+        ]
+    assert verdicts == ["ok", "wrong"]
 
 
 def test_what_was_compared_is_what_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -200,6 +200,7 @@ def test_sampling_options_reach_the_result(gemmctl: Command, two_problems: Path)
         "cache": "cold",
         "data": {"kind": "int", "seed": 7, "version": 2},
         "launch": "grouped",
+        "pace": "burst",
     }
     assert [len(one["samples_s"]) for one in found["problems"]] == [4, 4]
 

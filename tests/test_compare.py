@@ -16,11 +16,16 @@ from gemmctl.showing.table import View
 STEADY = np.linspace(99.5e-6, 100.5e-6, 21)
 
 
+def settings(**changes: Any) -> dict[str, Any]:
+    """Of a version that knew one way to launch, and one pace."""
+    return {"cache": "cold", "data": {"kind": "normal", "seed": 0}, "runs": 50, **changes}
+
+
 def run(path: str, samples: dict[str, Any], **changes: Any) -> Saved:
     """A saved run with one group per problem."""
     head = {
         "device": {"kind": "cuda", "name": "H200", "driver": "580"},
-        "settings": {"cache": "cold", "data": {"kind": "normal", "seed": 0}, "runs": 50},
+        "settings": settings(),
         "cubin_sha256": "0" * 64,
     }
     problems = {
@@ -104,6 +109,7 @@ def test_becoming_faster_does_not_pass_the_limit() -> None:
         ({"device": {"kind": "cpu", "name": "H200", "driver": "580"}}, "device"),
         ({"settings": {"cache": "warm", "data": {"kind": "normal", "seed": 0}}}, "cache"),
         ({"settings": {"cache": "cold", "data": {"kind": "int", "seed": 0}}}, "data"),
+        ({"settings": settings(pace="sustained")}, r"pace \(burst and sustained\)"),
     ],
 )
 def test_runs_that_mean_different_things_are_refused_unless_forced(
@@ -116,9 +122,16 @@ def test_runs_that_mean_different_things_are_refused_unless_forced(
 
 
 def test_another_number_of_runs_is_no_other_setting() -> None:
-    settings = {"cache": "cold", "data": {"kind": "normal", "seed": 0}, "runs": 10}
-    new = run("new", {"p": STEADY}, settings=settings)
+    new = run("new", {"p": STEADY}, settings=settings(runs=10))
     assert compare(run("old", {"p": STEADY}), new).differences
+
+
+def test_the_cache_state_is_of_bursts_and_does_not_keep_sustained_runs_apart() -> None:
+    old, new = (
+        run(cache, {"p": STEADY}, settings=settings(pace="sustained", cache=cache))
+        for cache in ("cold", "warm")
+    )
+    assert compare(old, new).differences
 
 
 def two(old: dict[str, Any], new: dict[str, Any]) -> Comparison:
@@ -161,10 +174,7 @@ def test_the_table_shows_both_times_ratio_interval_and_verdict() -> None:
 
 
 def test_another_way_to_launch_is_told_and_compared() -> None:
-    def settings(**changes: Any) -> dict[str, Any]:
-        return {"cache": "cold", "data": {"kind": "normal", "seed": 0}, "runs": 50, **changes}
-
-    old = run("old", {"p": STEADY}, settings=settings())  # of a version that had only one
+    old = run("old", {"p": STEADY})  # of a version that had only one
     new = run("new", {"p": STEADY}, settings=settings(launch="serial"))
     assert "launch grouped became serial" in compare(old, new).notes
     same = run("new", {"p": STEADY}, settings=settings(launch="grouped"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from itertools import count
 from types import ModuleType
 
 import numpy as np
@@ -175,6 +176,28 @@ def test_every_timed_run_is_one_sample_and_does_the_work(cold):
         assert np.array_equal(operand(plan, session, 0, "d"), product(plan, session, 0))
 
 
+@pytest.mark.parametrize(("seconds", "runs"), [(0, 1), (9, 3), (10, 4)])
+def test_runs_go_on_until_the_time_is_up_each_a_sample_that_is_watched(seconds, runs, monkeypatch):
+    plan = plan_of("m: 16, n: 16, k: 16")
+    watched = []
+    with CpuDevice().open(plan, INTEGERS) as session:
+        monkeypatch.setattr(cpu, "perf_counter", count().__next__)  # a second for every look
+        samples = session.sustain(seconds, lambda: watched.append(1))
+        assert [sample.seconds for sample in samples] == [1] * runs
+        assert len(watched) == runs
+        assert np.array_equal(operand(plan, session, 0, "d"), product(plan, session, 0))
+
+
+def test_every_run_of_many_adds_to_c_in_place_as_it_was():
+    plan = plan_of("m: 16, n: 16, k: 16, d: f32, beta: 1, inplace: true")
+    with CpuDevice().open(plan, INTEGERS) as session:
+        session.poison()
+        session.run()
+        once = session.digests()
+        session.sustain(0.02, lambda: None)
+        assert np.array_equal(session.digests(), once)
+
+
 def test_operands_that_do_not_fit_the_store_are_converted_again(monkeypatch):
     monkeypatch.setattr(cpu, "KEPT_BYTES", 1000)
     plan = plan_of(*["m: 40, n: 520, k: 64"] * 5)
@@ -199,7 +222,7 @@ def test_an_arena_that_does_not_fit_says_what_it_takes_and_what_there_is(monkeyp
 def test_the_cpu_names_itself_and_has_no_roofline():
     facts = CpuDevice().facts
     assert facts.kind == "cpu" and facts.name and facts.memory_bytes > 1 << 28
-    assert facts.roofline is None and CpuDevice().telemetry() is None
+    assert facts.roofline is None and CpuDevice().telemetry() is CpuDevice().energy_j() is None
 
 
 def test_blas_gets_its_threads_back():

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import count, pairwise
 from math import ceil
 from pathlib import Path
 from shutil import copytree
@@ -52,6 +52,7 @@ from support import make_problem
 KERNELS = cubins.manifest().kernels
 CODES = real.CUresult
 SPEC = DataSpec("int", 3)
+AT_ONCE = range(10**9)  # every question whether an event has passed finds that it has
 H200 = "NVIDIA H200"
 GROUPS = (
     "m: 300, n: 520, k: 136, count: 3",
@@ -89,7 +90,7 @@ class Driver:
         self.queued: list[tuple[str, int]] = []  # what is to happen on which stream, in order
         self.recorded: list[int] = []  # events, in order
         self.asked: list[tuple[int, int]] = []  # which event has passed, after how many records
-        self.ahead: set[int] = set()  # questions, by number, that the GPU was quick enough for
+        self.ahead: Container[int] = ()  # questions, by number, that the GPU was quick enough for
         self.nodes: list[tuple[str, str]] = []  # of every graph: its kind, and where it reads
         self.loaded: list[bytes] = []
         self.shared_limit: dict[str, int] = {}  # of a kernel
@@ -576,6 +577,9 @@ class Nvml(SimpleNamespace):
     def device_get_power_usage(self, _: int) -> int:
         return 698_500  # mW
 
+    def device_get_total_energy_consumption(self, _: int) -> int:
+        return 12_345_678  # mJ
+
 
 @pytest.fixture
 def nvml(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> Nvml:
@@ -635,9 +639,24 @@ def test_a_gpu_whose_clocks_cannot_be_read_works_without(nvml: Nvml) -> None:
     assert CudaDevice().telemetry() is None
 
 
+def test_energy_is_counted_in_joules(nvml: Nvml) -> None:
+    assert CudaDevice().energy_j() == pytest.approx(12345.678)
+
+
+def test_a_gpu_that_counts_no_energy_works_without(nvml: Nvml) -> None:
+    def fail(_: int) -> int:
+        raise Nvml.NvmlError
+
+    nvml.device_get_total_energy_consumption = fail
+    device = CudaDevice()
+    assert device.energy_j() is None
+    assert device.telemetry() is not None
+
+
 def test_a_machine_without_nvml_works_without(driver: Driver) -> None:
     device = CudaDevice()
     assert device.telemetry() is None
+    assert device.energy_j() is None
     assert (device.facts.sm_max_hz, device.facts.sm_set_hz) == (None, None)
 
 
@@ -705,6 +724,8 @@ def test_a_session_gives_back_what_it_took(launch: Launching, driver: Driver) ->
         session.run()
         session.time(3, cold=True)
         session.time(3, cold=False)
+        driver.ahead = AT_ONCE
+        session.sustain(0, lambda: None)
         assert driver.live != before
     assert driver.live == before
 
@@ -1097,6 +1118,110 @@ def test_whether_a_sample_began_is_asked_once_all_of_it_is_queued(
     session.time(3, cold=True)
     begins = driver.recorded[::2]  # one for the beginning and one for the end of each
     assert driver.asked == [(begins[0], 2), (begins[1], 4), (begins[2], 6)]
+
+
+# Back to back
+
+
+@pytest.fixture
+def ticking(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session's clock goes on by a second whenever it is read."""
+    monkeypatch.setattr(session_module, "monotonic", map(float, count()).__next__)
+
+
+def sustained(
+    driver: Driver, made: Plan, seconds: float = 0.0, watch: Callable[[], None] = lambda: None
+) -> tuple[list[Sample], list[str]]:
+    """Samples back to back, and what was queued for them."""
+    with CudaDevice().open(made, SPEC) as session:
+        driver.queued.clear()
+        driver.recorded.clear()
+        return session.sustain(seconds, watch), [what for what, _ in driver.queued]
+
+
+def test_samples_back_to_back_are_graphs_of_many_runs_and_none_waits_for_the_host(
+    driver: Driver, ticking: None
+) -> None:
+    driver.ahead, made = AT_ONCE, plan_of(*GROUPS)
+    samples, queued = sustained(driver, made, 10.0)
+    assert [sample.seconds for sample in samples] == pytest.approx([5e-3 / gpu.WARM_RUNS] * 9)
+    captured = ["gemm"] * (gpu.WARM_RUNS * len(made.launches))
+    assert queued == captured + ["graph"] + ["record", "graph", "record"] * 9
+
+
+def test_all_that_ended_while_somebody_watched_is_queued_anew_before_they_watch_again(
+    driver: Driver, ticking: None
+) -> None:
+    driver.ahead, made = AT_ONCE, plan_of(ONE_LAUNCH)
+    watched: list[int] = []
+    samples, _ = sustained(driver, made, 60.0, lambda: watched.append(len(driver.recorded) // 2))
+    most = 1 + ceil(session_module.AHEAD_S / 5e-3)  # one that runs, and the time after it
+    assert watched[:5] == [2 + most * i for i in range(5)]
+    assert watched[-1] == len(samples)
+    assert len(set(driver.recorded)) == 2 * most  # events are used again
+
+
+def test_at_least_one_sample_is_taken_and_all_that_were_queued_count(driver: Driver) -> None:
+    driver.ahead = AT_ONCE
+    samples, queued = sustained(driver, plan_of(ONE_LAUNCH))
+    assert len(samples) == queued.count("graph") - 1 == 2
+
+
+def test_c_in_place_is_generated_before_every_sample_and_outside_of_it(driver: Driver) -> None:
+    driver.ahead = AT_ONCE
+    made = plan_of("m: 9, n: 5, k: 8, beta: 2, inplace: true")
+    _, queued = sustained(driver, made)
+    first = ["gemm"] * gpu.WARM_RUNS + ["fill", "graph"]
+    assert queued == first + ["fill", "record", "graph", "record"] * 2
+
+
+def test_what_else_is_sampled_back_to_back_is_queued_as_it_is(
+    driver: Driver, session: CudaSession
+) -> None:
+    driver.ahead = AT_ONCE
+    driver.queued.clear()
+    session.sustain(0, lambda: None, lambda: driver.queued.append(("other", 0)))
+    assert [what for what, _ in driver.queued] == ["other"] + ["record", "other", "record"] * 2
+
+
+def test_somebody_may_watch_while_there_is_nothing_to_queue(driver: Driver) -> None:
+    watched: list[int] = []
+
+    def watch() -> None:
+        watched.append(len(driver.asked))
+        if len(watched) == 10:
+            driver.ahead = AT_ONCE
+
+    sustained(driver, plan_of(ONE_LAUNCH), watch=watch)
+    assert len(watched) == 10
+
+
+def test_samples_back_to_back_that_the_gpu_had_to_wait_for_are_marked(driver: Driver) -> None:
+    for began in (True, False):  # before all of a sample was queued
+        # Two samples are queued, the first is waited for, and both have ended.
+        driver.asked.clear()
+        driver.ahead = {0, 1, 2, 3, 4} if began else {2, 3, 4}
+        samples, _ = sustained(driver, plan_of(ONE_LAUNCH))
+        assert [sample.host_bound for sample in samples] == [began] * 2
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (CODES.CUDA_ERROR_ILLEGAL_ADDRESS, DeviceFailed),
+        (CODES.CUDA_ERROR_NOT_READY, DeviceHung),
+    ],
+)
+def test_a_kernel_that_fails_or_hangs_back_to_back_is_told(
+    answer: CODES, error: type[Exception], driver: Driver
+) -> None:
+    def run() -> None:
+        with CudaDevice(time_limit_s=0.01).open(plan_of(ONE_LAUNCH), SPEC) as session:
+            driver.cuEventQuery = lambda _: (answer,)  # type: ignore[method-assign]
+            session.sustain(0, lambda: None)
+
+    with pytest.raises(error):
+        run()
 
 
 def test_what_cannot_be_captured_leaves_nothing_behind(driver: Driver) -> None:

@@ -13,6 +13,7 @@ from gemmctl.device.base import Facts, Setup, Telemetry
 from gemmctl.judging.verdict import Verdict
 from gemmctl.kernels import cubins
 from gemmctl.measuring.bench import Result, Rival, Settings
+from gemmctl.measuring.blocks import Block, Sustained
 from gemmctl.operands.data import DataSpec
 from gemmctl.planning.plan import Launching
 from gemmctl.showing import (
@@ -29,7 +30,7 @@ from gemmctl.showing.table import View
 from support import TWO_PROBLEMS, make_plans
 
 CPU = Facts("cpu", "a cpu", 1 << 30)
-TIMERS = {"cold": "each sample is one run", "warm": "each sample is twenty"}
+TIMERS = {"cold": "each sample is one run", "warm": "each sample is twenty", "sustained": "a mean"}
 GPU = Facts("cuda", "a gpu", 1 << 37, "580.1", 132, roofline.H200, TIMERS)
 READING = Telemetry(sm_hz=1.5e9, power_w=650.0, throttle=("power cap",), memory_hz=3.2e9)
 
@@ -327,6 +328,130 @@ def test_why_a_baseline_was_not_timed_or_is_no_graph_is_said_once_for_all_proble
 def test_many_problems_without_a_baseline_are_counted() -> None:
     many = [replace(results()[0], rivals=(MISSING,))] * 9
     assert against_report.exceptions(many) == ["torch is n/a on 9 problems: torch is not installed"]
+
+
+# The sustained pace
+
+BLOCK = Block(60e-6, 1.4e9, 690.0)
+PACED = Settings(pace="sustained")
+
+
+def paced(
+    facts: Facts = GPU, *, verbose: bool = False, **sustained: Any
+) -> tuple[list[Result], Report]:
+    """The first problem, 60 us in blocks and 50 us in bursts, and a baseline that takes 80 us."""
+    told = {"blocks": (BLOCK,) * 6, "settled": True, "burst": (50e-6,) * 3, **sustained}
+    theirs = Block(80e-6, 1.35e9, 650.0)
+    other = Rival("cublas", samples=(80e-6,) * 6, form="graph",
+                  sustained=Sustained((theirs,) * 6, True, (70e-6,)))  # fmt: skip
+    ours = Sustained(**told)
+    found = replace(
+        results(facts)[0],
+        samples=tuple(block.seconds for block in ours.blocks),
+        sustained=ours,
+        rivals=(other,) if facts.kind == "cuda" else (),
+    )
+    names = [rival.name for rival in found.rivals]
+    head = run_report.head(facts, PACED, cubins.manifest())
+    return [found], run_report.report(head, [found], facts, PACED, names, View(verbose))
+
+
+def test_a_sustained_table_has_clock_watts_and_joules_beside_the_time() -> None:
+    _, found = paced()
+    (row,) = rows(found)
+    assert row["time us (sustained)"] == "60.00"
+    assert (row["settled MHz"], row["power W"], row["J/run"]) == ("1400", "690.0", "0.04140")
+    assert (row["cublas us"], row["vs cublas"], row["cublas J/run"]) == (
+        "80.00",
+        "0.750",
+        "0.05200",
+    )
+    assert "burst us" not in row and "cublas MHz" not in row
+
+
+def test_verbose_shows_both_paces_and_the_clocks_of_baselines() -> None:
+    _, found = paced(verbose=True)
+    (row,) = rows(found)
+    assert (row["time us (sustained)"], row["burst us"]) == ("60.00", "50.00")
+    assert (row["cublas MHz"], row["cublas W"], row["cublas burst us"]) == (
+        "1350",
+        "650.0",
+        "70.00",
+    )
+    assert found.table.titles.count("power W") == 1 and "SM MHz" not in row
+
+
+def test_a_cpu_has_no_column_for_what_it_does_not_know() -> None:
+    _, found = paced(CPU, verbose=True)
+    (row,) = rows(found)
+    assert (row["time us (sustained)"], row["burst us"]) == ("60.00", "50.00")
+    assert not {"settled MHz", "power W", "J/run", "SM MHz"} & set(row)
+    assert "joules" not in " ".join(found.notes) and "J/run" not in " ".join(found.notes)
+
+
+def test_bursts_have_no_columns_of_a_sustained_pace() -> None:
+    assert not {"settled MHz", "J/run", "burst us"} & set(throughput(verbose=True).table.titles)
+    assert "sustained" not in throughput().records[0]
+
+
+def test_the_table_says_what_a_sustained_sample_is() -> None:
+    text = " ".join(paced()[1].notes)
+    assert "sustained, normal data, seed 0; a mean; plan us" in text
+    assert "blocks of 1 s, each after 1 s of the same that do not count" in text
+    assert "nothing is flushed between runs" in text and "energy counter" in text
+
+
+def test_json_has_every_block_in_base_units_and_the_bursts_before() -> None:
+    found = json.loads(render(paced()[1], "json"))
+    assert found["settings"]["pace"] == "sustained"
+    (one,) = found["problems"]
+    assert one["samples_s"] == [60e-6] * 6 and one["median_s"] == 60e-6
+    assert one["sustained"] == {
+        "settled": True,
+        "settled_sm_hz": 1.4e9,
+        "power_w": 690.0,
+        "energy_j": 690.0 * 60e-6,
+        "burst_median_s": 50e-6,
+        "burst_samples_s": [50e-6] * 3,
+        "blocks": [
+            {
+                "seconds": 60e-6,
+                "sm_hz": 1.4e9,
+                "power_w": 690.0,
+                "host_bound": 0.0,
+                "energy_j": 690.0 * 60e-6,
+            }
+        ]
+        * 6,
+    }
+    assert one["against"]["cublas"]["sustained"]["energy_j"] == 650.0 * 80e-6
+
+
+def test_a_clock_that_did_not_settle_is_told() -> None:
+    found, _ = paced(settled=False)
+    (told,) = run_report.advice(found, GPU, replace(PACED, max_time_s=9))
+    assert told == "one: the clock had not settled in half of --max-time 9; raise it"
+    assert run_report.advice(paced()[0], GPU, PACED) == []
+
+
+def test_why_there_are_no_joules_or_clocks_is_told_and_their_cells_are_empty() -> None:
+    found, shown = paced(blocks=(Block(60e-6, 1.4e9, None),) * 6)
+    (row,) = rows(shown)
+    assert (row["settled MHz"], row["power W"], row["J/run"]) == ("1400", "-", "-")
+    (told,) = run_report.advice(found, GPU, PACED)
+    assert told == "one: NVML counts no energy of this GPU, so there are no watts and joules"
+    found, shown = paced(blocks=(Block(60e-6, None, 690.0),) * 6, settled=None)
+    assert rows(shown)[0]["settled MHz"] == "-"
+    (told,) = run_report.advice(found, GPU, PACED)
+    assert told.startswith("one: NVML does not read the clock of this GPU")
+    found, _ = paced(CPU, blocks=(Block(60e-6),) * 6, settled=None)
+    assert run_report.advice(found, CPU, PACED) == []
+
+
+def test_too_few_blocks_are_told_with_what_a_block_takes() -> None:
+    found, _ = paced(blocks=(BLOCK,) * 3)
+    (told,) = run_report.advice(found, GPU, replace(PACED, max_time_s=6))
+    assert told.startswith("one: one block takes 2.0 s, so --max-time 6 was enough for 3;")
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from gemmctl.device.base import Facts, Setup, Telemetry
 from gemmctl.errors import UsageError
 from gemmctl.kernels import cubins
 from gemmctl.measuring.bench import Result, Rival, Settings
+from gemmctl.measuring.blocks import Block, Sustained
 from gemmctl.showing import resuming, run_report
 from gemmctl.showing.formats import compact
 from gemmctl.showing.report import Record
@@ -41,6 +42,25 @@ def measured() -> list[Result]:
     ]
 
 
+def sustained(burst_s: float, **block: Any) -> Sustained:
+    known = Block(1 / 3e4, 1.4e9, 693.5, host_bound=0.125)
+    return Sustained((known, replace(known, **block)), settled=False, burst=(burst_s, 1 / 7e4))
+
+
+def at_the_sustained_pace() -> list[Result]:
+    return [
+        replace(
+            result,
+            sustained=sustained(3e-5),
+            rivals=(
+                replace(result.rivals[0], manner="copied", sustained=sustained(5e-5, sm_hz=None)),
+                *result.rivals[1:],
+            ),
+        )
+        for result in measured()
+    ]
+
+
 def head(facts: Facts = GPU, **settings: Any) -> Record:
     return run_report.head(facts, Settings(**settings), cubins.manifest())
 
@@ -51,9 +71,10 @@ def kept(results: list[Result], head: Record) -> Saved:
     return Saved("x.json", json.loads(compact(head)), {one["name"]: one for one in records})
 
 
-def test_what_was_measured_comes_back_as_it_was() -> None:
-    found = resuming.results(kept(measured(), head()), head(), PLANS, RIVALS)
-    assert list(found.values()) == measured()
+@pytest.mark.parametrize("results", [measured(), at_the_sustained_pace()])
+def test_what_was_measured_comes_back_as_it_was(results: list[Result]) -> None:
+    found = resuming.results(kept(results, head()), head(), PLANS, RIVALS)
+    assert list(found.values()) == results
 
 
 def test_only_what_was_measured_comes_back() -> None:
@@ -66,6 +87,7 @@ def test_only_what_was_measured_comes_back() -> None:
     [
         (head(runs=10), "settings.runs (50 and 10)"),
         (head(cache="warm"), "settings.cache (cold and warm)"),
+        (head(pace="sustained"), "settings.pace (burst and sustained)"),
         (head(replace(GPU, name="another")), "device.name (a gpu and another)"),
         (head(replace(GPU, driver="590")), "device.driver (580.1 and 590)"),
         ({**head(), "cubin_sha256": "f"}, "cubin_sha256"),
@@ -89,6 +111,13 @@ def test_a_problem_that_ran_in_another_way_is_refused(key: str) -> None:
 def test_a_problem_that_met_other_baselines_is_refused() -> None:
     with pytest.raises(UsageError, match="problem 'one' ran against other baselines"):
         resuming.results(kept(measured(), head()), head(), PLANS, ())
+
+
+def test_a_block_without_what_blocks_have_is_refused() -> None:
+    earlier = kept(at_the_sustained_pace(), head())
+    del earlier.problems["one"]["sustained"]["blocks"][0]["sm_hz"]
+    with pytest.raises(UsageError, match="problem 'one' lacks some of what was measured"):
+        resuming.results(earlier, head(), PLANS, RIVALS)
 
 
 @pytest.mark.parametrize("key", ["telemetry", "setup_host_s", "bound_s"])

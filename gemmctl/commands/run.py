@@ -64,17 +64,31 @@ def run(
     ] = 3,
     runs: Annotated[int, typer.Option(min=1, metavar="N", help="At most so many samples.")] = 50,
     max_time: Annotated[
-        float, typer.Option(min=0, metavar="SECONDS", help="At most so long for each problem.")
-    ] = 3.0,
+        float | None,
+        typer.Option(
+            min=0,
+            metavar="SECONDS",
+            help="At most so long for each problem. [default: 3, or 30 with --pace sustained]",
+        ),
+    ] = None,
     max_noise: Annotated[
         str,
         typer.Option(
             metavar="PERCENT", help="Enough once the spread is below it; 0 takes all runs."
         ),
     ] = "0.5%",
+    pace: Annotated[
+        Literal["burst", "sustained"],
+        typer.Option(
+            help="burst: 50 ms of samples after every rest; sustained: after that back to back, in "
+            "blocks of a second, at the clock that the GPU keeps, with watts and joules a run."
+        ),
+    ] = "burst",
     cache: Annotated[
         Literal["cold", "warm"],
-        typer.Option(help="cold: the L2 is flushed before every sample; warm: back to back."),
+        typer.Option(
+            help="Of bursts; cold: the L2 is flushed before every sample; warm: back to back."
+        ),
     ] = "cold",
     data: Annotated[
         Literal["normal", "int"],
@@ -111,7 +125,7 @@ def run(
 ) -> None:
     """Time every problem and print the throughput table."""
     from gemmctl.kernels import cubins
-    from gemmctl.measuring import baselines, bench
+    from gemmctl.measuring import baselines, bench, sustained
     from gemmctl.operands.data import DataSpec
     from gemmctl.showing import plan_report, resuming, run_report
     from gemmctl.showing.output import Output
@@ -120,7 +134,9 @@ def run(
 
     out = Output(format, quiet, color, View(verbose, columns, sort))
     noise, spec = percentage("--max-noise", max_noise), DataSpec(data, seed)
-    settings = bench.Settings(warmup, runs, max_time, noise, cache, spec, launch)
+    most_s = bench.MAX_TIME_S[pace] if max_time is None else max_time
+    settings = bench.Settings(warmup, runs, most_s, noise, cache, spec, launch, pace)
+    measure = {"burst": bench.measure, "sustained": sustained.measure}[pace]
     rivals = baselines.chosen(against)
     earlier = _earlier(save, resume)
     found = sources(files, mnk, count, dtype, alpha, beta)
@@ -150,15 +166,15 @@ def run(
             if result is None:
                 with on.open(plan, settings.data) as session:
                     entries = baselines.enter(
-                        rivals, session, plan, settings.data, cold=cache == "cold"
+                        rivals, session, plan, settings.data, cold=cache == "cold", pace=pace
                     )
-                    result = bench.measure(session, on, plan, settings, tick, entries)
+                    result = measure(session, on, plan, settings, tick, entries)
             results.append(result)
             record = run_report.record(result)
             if plan.problem.name not in done:
                 saving.add(record)
             out.stream(head, record)
-    for advice in run_report.advice(results, settings):
+    for advice in run_report.advice(results, on.facts, settings):
         out.note(advice)
 
 

@@ -14,7 +14,7 @@ from gemmctl.device.roofline import Roofline
 from gemmctl.operands.data import DataSpec
 from gemmctl.planning.plan import Plan
 
-WARM_RUNS = 20  # back to back in one warm sample on a GPU
+WARM_RUNS = 20  # back to back in one warm, or sustained, sample on a GPU
 
 
 @dataclass(frozen=True)
@@ -94,6 +94,13 @@ class Session(Protocol):
         Raises DeviceFailed or DeviceHung.
         """
 
+    def sustain(self, seconds: float, watch: Callable[[], None]) -> list[Sample]:
+        """Samples of runs back to back until so many seconds have passed; one sample at least.
+
+        ``watch`` is called again and again meanwhile. Where C is in place, every sample begins with
+        C as it was, and making that anew is in none of them. Raises DeviceFailed or DeviceHung.
+        """
+
     def poison(self) -> None:
         """Fill the D region of the arena, fences included, with 0xFF bytes; C in place anew."""
 
@@ -117,6 +124,9 @@ class Device(Protocol):
 
     def telemetry(self) -> Telemetry | None:
         """Clocks and power now; None where they cannot be read."""
+
+    def energy_j(self) -> float | None:
+        """Joules used since some moment in the past; None where nothing counts them."""
 
 
 def repeat(queue: Callable[[], None], runs: int) -> None:

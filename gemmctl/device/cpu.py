@@ -6,7 +6,7 @@ import os
 import platform
 import re
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import fields
@@ -37,7 +37,10 @@ from gemmctl.planning.tables import Tables
 
 Bytes = npt.NDArray[np.uint8]
 
-TIMERS = dict.fromkeys(("cold", "warm"), "each sample is one run by the host's clock")
+TIMERS = {
+    **dict.fromkeys(("cold", "warm"), "each sample is one run by the host's clock"),
+    "sustained": "each sample is the mean of a block of runs, each by the host's clock",
+}
 POISON = 0xFF
 K_BLOCK = 256  # products that BLAS sums; few, for the error to stay small: see reference.py
 KEPT_BYTES = 1 << 29  # of A, and of B, converted to float32, per launch
@@ -72,6 +75,10 @@ class CpuDevice:
 
     def telemetry(self) -> Telemetry | None:
         """None: clocks and power are not read on a CPU."""
+        return None
+
+    def energy_j(self) -> float | None:
+        """None: no energy is counted on a CPU."""
         return None
 
 
@@ -126,6 +133,15 @@ class CpuSession:
             started = perf_counter()
             self.run()
             samples.append(Sample(perf_counter() - started))
+        return samples
+
+    def sustain(self, seconds: float, watch: Callable[[], None]) -> list[Sample]:
+        """Samples of a warm run each until so many seconds have passed; C in place as ever."""
+        deadline = perf_counter() + seconds
+        samples: list[Sample] = []
+        while not samples or perf_counter() < deadline:
+            samples += self.time(1, cold=False)
+            watch()
         return samples
 
     def poison(self) -> None:

@@ -15,7 +15,9 @@ from gemmctl.device.base import Device, Sample, Session, Setup, Telemetry
 from gemmctl.errors import DeviceFailed
 from gemmctl.judging.manner import Manner
 from gemmctl.measuring import ratio
+from gemmctl.measuring.blocks import Sustained
 from gemmctl.measuring.ratio import Ratio
+from gemmctl.measuring.turns import Contestant, take_turns
 from gemmctl.operands.data import DataSpec
 from gemmctl.planning.plan import Launching, Plan
 
@@ -26,6 +28,9 @@ WARMUP_SHARE = 0.25  # of max_time_s at most
 LONG_S = 1.0  # seconds of a run that need no warm-up, if there is no time for another
 TURNS = 3  # at least that each of several takes, so that what changes between turns shows in all
 
+Pace = Literal["burst", "sustained"]
+MAX_TIME_S: dict[Pace, float] = {"burst": 3.0, "sustained": 30.0}  # unless a user says otherwise
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -34,7 +39,7 @@ class Settings:
     At most ``runs`` samples are taken and ``max_time_s`` seconds spent on a problem, warm-up
     included (but one sample is always taken); fewer once the spread of at least MIN_SAMPLES is
     below ``max_noise``. Each baseline that is timed beside a problem takes as many samples and as
-    long again.
+    long again. Of a sustained pace a sample is a block of runs; see sustained.py.
     """
 
     warmup: int = 3
@@ -44,6 +49,12 @@ class Settings:
     cache: Literal["cold", "warm"] = "cold"
     data: DataSpec = field(default_factory=lambda: DataSpec("normal", 0))
     launch: Launching = "grouped"
+    pace: Pace = "burst"
+
+    @property
+    def timer(self) -> Literal["cold", "warm", "sustained"]:
+        """How samples are taken, by the names of Facts.timers."""
+        return "sustained" if self.pace == "sustained" else self.cache
 
 
 class Timed(Protocol):
@@ -51,6 +62,9 @@ class Timed(Protocol):
 
     def time(self, count: int, *, cold: bool) -> list[Sample]:
         """So many samples; cold: the L2 is flushed before every one."""
+
+    def sustain(self, seconds: float, watch: Callable[[], None]) -> list[Sample]:
+        """Samples back to back for so many seconds; ``watch`` is called meanwhile."""
 
 
 Form = Literal["graph", "calls"]
@@ -73,6 +87,7 @@ class Rival:
     form: Form | None = None
     host_bound: float = 0.0
     manner: Manner = ""
+    sustained: Sustained | None = None
 
     @cached_property
     def median_s(self) -> float | None:
@@ -95,10 +110,11 @@ class Result:
     plan: Plan
     setup: Setup
     samples: tuple[float, ...]
-    telemetry: tuple[Telemetry, ...]  # one reading after every batch; empty where there are none
+    telemetry: tuple[Telemetry, ...]  # one reading after every turn; empty where there are none
     bound_s: float | None  # the roofline's time; None where percent of bound has no meaning
     rivals: tuple[Rival, ...] = ()
     host_bound: float = 0.0  # share of the samples that may hold the host's time
+    sustained: Sustained | None = None  # None at the pace of bursts
 
     @cached_property
     def median_s(self) -> float:
@@ -175,37 +191,28 @@ def measure(
     """
     rest_s = REST_S if device.facts.kind == "cuda" else 0.0
     turns = TURNS if any(entry.timed for entry in entries) else 1
-    ours = _Contestant(session, settings, turns)
+    ours = _Bursts(session, settings, rest_s, turns)
     theirs = [
-        _Contestant(entry.timed, settings, turns) if entry.timed else None for entry in entries
+        _Bursts(entry.timed, settings, rest_s, turns) if entry.timed else None for entry in entries
     ]
     everyone = [ours, *filter(None, theirs)]
-    limit_s = settings.max_time_s * len(everyone)
     telemetry: list[Telemetry] = []
-    result = _Unchanged(session, plan)
+    result = Unchanged(session, plan)
     begin = monotonic()
     for contestant in everyone:
         contestant.warm_up()
         if contestant is ours and ours.warm:
             result.check()
-    spent = monotonic() - begin
-    while not all(contestant.done for contestant in everyone):
-        turn_s = sum(contestant.run_s for contestant in everyone)
-        if spent + turn_s > limit_s and all(contestant.samples for contestant in everyone):
-            break
-        for contestant in everyone:
-            if len(contestant.samples) == settings.runs:
-                continue
-            sleep(rest_s)
-            contestant.take_batch()
-            if contestant is ours:
-                if (reading := device.telemetry()) is not None:
-                    telemetry.append(reading)
-                if len(everyone) > 1:  # others are to write to D
-                    result.check()
-        spent = monotonic() - begin
-        fewest = min(len(contestant.samples) for contestant in everyone)
-        progress(min(1.0, max(fewest / settings.runs, spent / limit_s if limit_s else 1.0)))
+
+    def turned(one: Contestant) -> None:
+        if one is ours:
+            if (reading := device.telemetry()) is not None:
+                telemetry.append(reading)
+            if len(everyone) > 1:  # others are to write to D
+                result.check()
+
+    limit_s = settings.max_time_s * len(everyone)
+    take_turns(everyone, settings.runs, lambda: monotonic() - begin, limit_s, turned, progress)
     if len(everyone) == 1:
         result.check()
     roofline = device.facts.roofline
@@ -229,7 +236,7 @@ def measure(
     )
 
 
-class _Unchanged:
+class Unchanged:
     """D as a session's runs leave it, which has to be the same every time.
 
     Where C is in place, D is what the runs since the last fresh C made of it, however many they
@@ -262,20 +269,20 @@ class _Unchanged:
             )
 
 
-class _Contestant:
-    """One of those that take turns, and its samples."""
+class _Bursts:
+    """A contestant whose turn is a rest and then a batch of samples."""
 
-    def __init__(self, timed: Timed, settings: Settings, turns: int) -> None:
-        self._timed, self._settings, self._turns = timed, settings, turns
+    def __init__(self, timed: Timed, settings: Settings, rest_s: float, turns: int) -> None:
+        self._timed, self._settings, self._rest_s, self._turns = timed, settings, rest_s, turns
         self._cold = settings.cache == "cold"
-        self.run_s = 0.0  # of wall time that the last run took; 0 if there was none
+        self.least_s = 0.0  # of wall time that the last run took; 0 if there was none
         self._taken: list[Sample] = []
         self._batches = 0
 
     @property
     def warm(self) -> bool:
         """Whether it has run at all."""
-        return self.run_s > 0
+        return self.least_s > 0
 
     @property
     def samples(self) -> list[float]:
@@ -293,15 +300,16 @@ class _Contestant:
         for _ in range(self._settings.warmup):
             samples = self._time(1)
             spent = monotonic() - begin
-            if self.run_s > LONG_S and spent + self.run_s > limit_s:
+            if self.least_s > LONG_S and spent + self.least_s > limit_s:
                 self._taken = samples
                 break
             if spent > limit_s * WARMUP_SHARE:
                 break
 
-    def take_batch(self) -> None:
+    def take_turn(self) -> None:
         """Take about BATCH_S seconds of samples, at least one; no more than leave enough turns."""
-        fitting = int(BATCH_S / self.run_s) if self.run_s else 1
+        sleep(self._rest_s)
+        fitting = int(BATCH_S / self.least_s) if self.least_s else 1
         share = -(-self._settings.runs // self._turns)
         left = self._settings.runs - len(self._taken)
         self._taken += self._time(min(max(fitting, 1), share, left))
@@ -319,5 +327,5 @@ class _Contestant:
     def _time(self, count: int) -> list[Sample]:
         started = monotonic()
         samples = self._timed.time(count, cold=self._cold)
-        self.run_s = (monotonic() - started) / count
+        self.least_s = (monotonic() - started) / count
         return samples

@@ -6,11 +6,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from gemmctl.showing import pace_report
 from gemmctl.showing.report import Record, interval_cell, names, ratio_cell, time_cell
 from gemmctl.showing.table import Column
 
 if TYPE_CHECKING:
-    from gemmctl.measuring.bench import Result
+    from gemmctl.measuring.bench import Result, Settings
     from gemmctl.measuring.ratio import Ratio
 
 NOTE = (
@@ -46,6 +47,7 @@ def record(result: Result) -> Record:
                 "host_bound": rival.host_bound,
                 **_ratio_record(result.ratios[rival.name]),
                 "samples_s": list(rival.samples),
+                **pace_report.record(rival.sustained),
             }
             for rival in result.rivals
         },
@@ -60,8 +62,8 @@ def _ratio_record(ratio: Ratio | None) -> Record:
     }
 
 
-def columns(rivals: Sequence[str]) -> Iterator[Column[Result]]:
-    """Two columns for each baseline, and how gemmctl does beside the fastest."""
+def columns(rivals: Sequence[str], settings: Settings) -> Iterator[Column[Result]]:
+    """Two columns or more for each baseline, and how gemmctl does beside the fastest."""
     for i, name in enumerate(rivals):
 
         def time_us(result: Result, i: int = i) -> str:
@@ -77,6 +79,8 @@ def columns(rivals: Sequence[str]) -> Iterator[Column[Result]]:
 
         yield Column(f"{name} us", time_us, rank=4)
         yield Column(f"vs {name}", ratio, rank=1)
+        if settings.pace == "sustained":
+            yield from pace_report.rival_columns(i, name)
     if rivals:
         yield Column("best", lambda r: r.best.name if r.best else "-", left=True, rank=2)
         yield Column("vs best", lambda r: ratio_cell(r.best_ratio.value if r.best_ratio else None))

@@ -13,6 +13,7 @@ SAME_CLOCK = 0.05  # load and heat move the highest clock by less
 _CLASHING = {
     "device": ("device", "kind"),
     "device name": ("device", "name"),
+    "pace": ("settings", "pace"),
     "cache": ("settings", "cache"),
     "data": ("settings", "data", "kind"),
     "seed": ("settings", "data", "seed"),
@@ -27,12 +28,15 @@ _TELLING = {
     "launch": ("settings", "launch"),
     "cubins": ("cubin_sha256",),
 }
-_ABSENT = {"launch": "grouped"}  # what runs meant before they said so
+_ABSENT = {"launch": "grouped", "pace": "burst"}  # what runs meant before they said so
 
 
 def clashes(old: Record, new: Record) -> list[str]:
     """Why the times in runs of these heads do not compare."""
-    return [f"{what} ({was} and {now})" for what, was, now in _changes(old, new, _CLASHING)]
+    clashing = dict(_CLASHING)
+    if all(_at(head, _CLASHING["pace"], None) == "sustained" for head in (old, new)):
+        del clashing["cache"]  # is of the bursts before, which are not compared
+    return [f"{what} ({was} and {now})" for what, was, now in _changes(old, new, clashing)]
 
 
 def told(old: Record, new: Record, pairs: Sequence[tuple[Record, Record]]) -> Iterator[str]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from gemmctl.device.base import Setup, Telemetry
 from gemmctl.errors import UsageError
 from gemmctl.measuring.bench import Result, Rival
+from gemmctl.measuring.blocks import Block, Sustained
 from gemmctl.showing import plan_report
 from gemmctl.showing.formats import compact
 from gemmctl.showing.report import Record
@@ -82,10 +84,23 @@ def _result(saved: Saved, made: Plan, rivals: Sequence[str]) -> Result:
                     tuple(rival["samples_s"]),
                     rival["form"],
                     rival["host_bound"],
+                    rival["manner"] or "",
+                    _sustained(rival),
                 )
                 for name, rival in found.get("against", {}).items()
             ),
             host_bound=found["host_bound"],
+            sustained=_sustained(found),
         )
     except (KeyError, TypeError, AttributeError):
         raise UsageError(f"{where} lacks some of what was measured; save to another file") from None
+
+
+def _sustained(record: Record) -> Sustained | None:
+    """What a record has of a sustained pace; None at another."""
+    if "sustained" not in record:
+        return None
+    found = record["sustained"]
+    names = [field.name for field in fields(Block)]
+    blocks = tuple(Block(**{name: block[name] for name in names}) for block in found["blocks"])
+    return Sustained(blocks, found["settled"], tuple(found["burst_samples_s"]))

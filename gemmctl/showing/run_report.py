@@ -7,8 +7,10 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from gemmctl.measuring.blocks import BLOCK_S
 from gemmctl.measuring.ratio import MIN_SAMPLES
-from gemmctl.showing import against_report, plan_report
+from gemmctl.measuring.sustained import LEAD_S
+from gemmctl.showing import against_report, pace_report, plan_report
 from gemmctl.showing.report import (
     HOST_BOUND,
     HOST_NOTE,
@@ -68,6 +70,7 @@ def record(result: Result) -> Record:
         "replay_s": result.setup.replay_s,
         "telemetry": [asdict(reading) for reading in result.telemetry],
         "samples_s": list(result.samples),
+        **pace_report.record(result.sustained),
         **against_report.record(result),
     }
 
@@ -98,14 +101,20 @@ def columns(
         "side by side", lambda r: str(r.plan.streams), verbose=True, rank=17
     )
     replay: Column[Result] = Column("replay us", lambda r: number(r.setup.replay_s, 1e-6), rank=11)
+    sustained = settings.pace == "sustained"
+    clocks: Iterable[Column[Result]] = (
+        Column("SM MHz", telemetry(lambda t: t.sm_hz, 1e6), verbose=True, rank=13),
+        Column("power W", telemetry(lambda t: t.power_w, 1), verbose=True, rank=14),
+    )
     return (
         *map(about_plan, plan_report.about()),
         Column("kernel", lambda r: kernel_cell(r.plan, facts), left=True, rank=3),
-        Column(f"time us ({settings.cache})", lambda r: time_cell(r.median_s, r.host_bound)),
+        Column(f"time us ({settings.timer})", lambda r: time_cell(r.median_s, r.host_bound)),
         Column("TFLOP/s", lambda r: number(r.flop_per_s, 1e12)),
         Column("GB/s", lambda r: number(r.bytes_per_s, 1e9), rank=2),
         Column("% of bound", lambda r: percent(r.bound_fraction)),
         Column("spread %", lambda r: percent(r.spread), rank=4),
+        *(pace_report.columns(facts) if sustained else ()),
         Column("plan us", lambda r: number(r.plan.plan_s, 1e-6), rank=10),
         Column("set-up us", setup_us, rank=10),
         *([replay] if _replays(facts, settings) else []),
@@ -119,10 +128,9 @@ def columns(
         Column("waves", lambda r: number(r.plan.waves, digits=3), verbose=True, rank=16),
         Column("padding %", lambda r: percent(1 - r.plan.tile_efficiency), verbose=True, rank=15),
         *([Column("packed MB", packed_mb, verbose=True, rank=15)] if packed else []),
-        Column("SM MHz", telemetry(lambda t: t.sm_hz, 1e6), verbose=True, rank=13),
-        Column("power W", telemetry(lambda t: t.power_w, 1), verbose=True, rank=14),
+        *(() if sustained else clocks),
         Column("throttle", _throttle, left=True, verbose=True, rank=12),
-        *against_report.columns(rivals),
+        *against_report.columns(rivals, settings),
     )
 
 
@@ -136,6 +144,7 @@ def report(
     packed: bool = False,
 ) -> Report:
     """The throughput table; ``rivals`` and ``packed`` as for ``columns``."""
+    sustained = settings.pace == "sustained"
     shown = columns(facts, settings, rivals, packed)
     results = view.order(shown, results)
     return Report(
@@ -145,10 +154,12 @@ def report(
         table=view.table(shown, results),
         notes=[
             f"{facts.name}{f', driver {facts.driver}' if facts.driver else ''}; "
-            f"{settings.cache} cache, {settings.data.kind} data, seed {settings.data.seed}; "
-            + (f"{facts.timers[settings.cache]}; " if facts.timers else "")
+            f"{settings.timer}{'' if sustained else ' cache'}, {settings.data.kind} data, "
+            f"seed {settings.data.seed}; "
+            + (f"{facts.timers[settings.timer]}; " if facts.timers else "")
             + _setup_note(facts, settings)
             + ("; replay us is host time per run" if _replays(facts, settings) else ""),
+            *(pace_report.notes(facts) if sustained else []),
             *([PACKED_NOTE] if packed else []),
             *bound_note(facts.roofline),
             *tuned_note(result.plan for result in results),
@@ -173,9 +184,14 @@ def _replays(facts: Facts, settings: Settings) -> bool:
     return facts.kind == "cuda" and settings.launch != "grouped"
 
 
-def advice(results: Sequence[Result], settings: Settings) -> list[str]:
+def advice(results: Sequence[Result], facts: Facts, settings: Settings) -> list[str]:
     """What to know of some problems, and what to do about it, a line for each."""
-    return [*against_report.exceptions(results), *_once(results, settings), *_noisy(results)]
+    return [
+        *against_report.exceptions(results),
+        *pace_report.advice(results, facts, settings),
+        *_once(results, settings),
+        *_noisy(results),
+    ]
 
 
 def _host_bound(result: Result) -> bool:
@@ -186,12 +202,18 @@ def _host_bound(result: Result) -> bool:
 
 def _once(results: Iterable[Result], settings: Settings) -> list[str]:
     """Problems that there was time to run a few times only."""
+    what = "block" if settings.pace == "sustained" else "run"
     return [
-        f"{r.plan.problem.name}: one run takes {number(r.median_s, digits=2)} s, so --max-time "
+        f"{r.plan.problem.name}: one {what} takes {number(_turn_s(r), digits=2)} s, so --max-time "
         f"{settings.max_time_s:g} was enough for {len(r.samples)}; raise it to know the spread"
         for r in results
         if len(r.samples) < MIN_SAMPLES and len(r.samples) < settings.runs
     ]
+
+
+def _turn_s(result: Result) -> float:
+    """Seconds that a sample takes."""
+    return LEAD_S + BLOCK_S if result.sustained else result.median_s
 
 
 def _noisy(results: Iterable[Result]) -> list[str]:

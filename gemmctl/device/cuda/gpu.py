@@ -33,6 +33,8 @@ TIMERS = {
     "graph if it is several launches",
     "warm": f"each sample is {WARM_RUNS} runs in a CUDA graph between GPU timestamps, queued "
     "behind another such graph",
+    "sustained": f"each sample is the mean of a block of runs back to back, {WARM_RUNS} in a CUDA "
+    "graph between GPU timestamps",
 }
 
 
@@ -103,6 +105,10 @@ class Gpu:
     def telemetry(self) -> Telemetry | None:
         """Clocks and power now; None where they cannot be read."""
         return self._nvml.read()
+
+    def energy_j(self) -> float | None:
+        """Joules that the board has used; None where they are not counted."""
+        return self._nvml.energy_j()
 
     # What sessions and baselines need of the device.
 
@@ -270,15 +276,18 @@ class Gpu:
         (result,) = driver.cuEventQuery(event)
         return bool(result == driver.CUresult.CUDA_SUCCESS)
 
-    def wait(self) -> None:
-        """Wait for everything queued.
+    def wait(self, event: Any = None, watch: Callable[[], None] = lambda: None) -> None:
+        """Wait for everything queued, or for an event; ``watch`` is called meanwhile.
 
         Raises DeviceFailed if a kernel failed, DeviceHung if the time limit passes.
         """
         deadline = monotonic() + self.time_limit_s
         pause = 0.0
         while True:
-            (result,) = driver.cuStreamQuery(self._stream)
+            if event is None:
+                (result,) = driver.cuStreamQuery(self._stream)
+            else:
+                (result,) = driver.cuEventQuery(event)
             if result != driver.CUresult.CUDA_ERROR_NOT_READY:
                 check(result, "the kernel failed")
                 return
@@ -287,6 +296,7 @@ class Gpu:
                     f"a kernel did not finish within {self.time_limit_s:g} s and was given up; "
                     "the GPU is free again once this process has ended"
                 )
+            watch()
             sleep(pause)
             pause = min(pause + 1e-5, 1e-3)
 

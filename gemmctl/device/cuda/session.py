@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+from collections import deque
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
+from math import ceil
 from time import monotonic, perf_counter
 from typing import Any
 
@@ -39,6 +41,9 @@ from gemmctl.planning.plan import Plan
 from gemmctl.planning.tiling import TILE, Launch
 
 REPLAYS = 9  # of a CUDA graph, to see what the host spends on one
+# Of work queued, in seconds: NVML takes 5 ms to read the energy counter, now and then 33 (H200).
+AHEAD_S = 0.05
+MOST_AHEAD = 128  # samples queued, four calls each; a driver has room for about a thousand
 
 
 @dataclass(frozen=True)
@@ -60,9 +65,11 @@ class CudaSession:
         self.base = device.allocate(plan.layout.size, cleanup)
         device.fill_bytes(self.base, plan.layout.size, 0xFF)
         fills = tables.fills(plan, self.base, data)
-        self._generate(fills)
-        self._refills = tables.refills(fills, plan, self.base)
-        device.wait()
+        refills = tables.refills(fills, plan, self.base)
+        with guarded() as filled:
+            self._filling(fills, filled)()
+            self._refill = self._filling(refills, cleanup)
+            device.wait()
         kernels = [
             device.function(k.file, k.symbol, k.shared_bytes)
             for k in (launch.kernel for launch in plan.launches)
@@ -99,7 +106,7 @@ class CudaSession:
         """Fill the D region of the arena, fences included, with 0xFF bytes; C in place anew."""
         layout = self._plan.layout
         self.device.fill_bytes(self.base + layout.d_begin, layout.d_end - layout.d_begin, 0xFF)
-        self._generate(self._refills)
+        self._refill()
 
     def read(self, begin: int, end: int) -> npt.NDArray[np.uint8]:
         """The arena's bytes [begin, end)."""
@@ -149,7 +156,7 @@ class CudaSession:
             alone = self._plan.launch == "grouped" and launches <= 1
             queue = self._queue if cold and alone else self._graph(1 if cold else WARM_RUNS)
         runs = 1 if cold else WARM_RUNS
-        self._generate(self._refills)
+        self._refill()
         with guarded() as cleanup:
             pairs = [(device.event(cleanup), device.event(cleanup)) for _ in range(count)]
             host_bound = []
@@ -167,6 +174,51 @@ class CudaSession:
                 Sample(elapsed_s(*pair) / runs, bound)
                 for pair, bound in zip(pairs, host_bound, strict=True)
             ]
+
+    def sustain(
+        self,
+        seconds: float,
+        watch: Callable[[], None],
+        queue: Callable[[], None] | None = None,
+    ) -> list[Sample]:
+        """Samples back to back until so many seconds have passed; one sample at least.
+
+        A sample is WARM_RUNS runs as one graph, its time shared out; ``queue`` queues what else it
+        is to be. As much is queued as keeps the GPU busy while the host does something else, the
+        first sample behind such a graph that is none. ``watch`` is called whenever so much is
+        queued, and again and again while none of it has ended.
+
+        Where C is in place, every sample begins with C as it was; to make it so is in none of them.
+        """
+        device = self.device
+        if queue is None:
+            queue = self._graph(WARM_RUNS)
+        samples: list[Sample] = []
+        queued: deque[tuple[Any, Any, bool]] = deque()
+        spare: list[tuple[Any, Any]] = []
+        ahead = 2  # samples queued; the least that leaves the GPU no gap
+        deadline = monotonic() + seconds
+        self._refill()
+        queue()
+        with guarded() as cleanup:
+            while True:
+                while len(queued) < ahead and (monotonic() < deadline or not samples):
+                    pair = spare.pop() if spare else (device.event(cleanup), device.event(cleanup))
+                    self._refill()
+                    device.record(pair[0])
+                    queue()
+                    device.record(pair[1])
+                    queued.append((*pair, device.passed(pair[0])))
+                if not queued:
+                    return samples
+                watch()
+                device.wait(queued[0][1], watch)
+                while queued and device.passed(queued[0][1]):  # while watching, many may have
+                    begun, ended, bound = queued.popleft()
+                    sample_s = elapsed_s(begun, ended)
+                    samples.append(Sample(sample_s / WARM_RUNS, bound))
+                    spare.append((begun, ended))
+                    ahead = min(1 + ceil(AHEAD_S / max(sample_s, 1e-6)), MOST_AHEAD)
 
     def _graph(self, runs: int) -> Callable[[], None]:
         """What queues so many runs of all launches as one graph, captured when first asked for."""
@@ -213,26 +265,24 @@ class CudaSession:
             stream=stream,
         )
 
-    def _generate(self, fills: npt.NDArray[np.void]) -> None:
-        """Generate operands by their FILL records, and wait until it is done."""
+    def _filling(self, fills: npt.NDArray[np.void], cleanup: ExitStack) -> Callable[[], None]:
+        """What queues the kernel that generates operands by their FILL records, if there are any.
+
+        The records have to live until the device has been waited for.
+        """
         device = self.device
         if not len(fills):
-            return
-        with guarded() as cleanup:
-            at = device.allocate(fills.nbytes, cleanup)
-            device.upload(at, fills)
-            runs = int(np.where(fills["col_step"] > 1, fills["cols"], fills["rows"]).max())
-            device.launch(
-                device.support("fill"),
-                (min(runs, 4096), min(len(fills), 4096)),
-                FILL_THREADS,
-                [
-                    ctypes.c_uint64(at),
-                    ctypes.c_uint32(len(fills)),
-                    ctypes.c_uint64(device.quantiles()),
-                ],
-            )
-            device.wait()
+            return lambda: None
+        at = device.allocate(fills.nbytes, cleanup)
+        device.upload(at, fills)
+        runs = int(np.where(fills["col_step"] > 1, fills["cols"], fills["rows"]).max())
+        grid = (min(runs, 4096), min(len(fills), 4096))
+        told = [
+            ctypes.c_uint64(at),
+            ctypes.c_uint32(len(fills)),
+            ctypes.c_uint64(device.quantiles()),
+        ]
+        return partial(device.launch, device.support("fill"), grid, FILL_THREADS, told)
 
     def _packing(self) -> Callable[[], None]:
         """What queues the kernel that copies operands for all launches, if there are any."""

@@ -1,4 +1,4 @@
-"""Clocks, power and driver version, by NVML."""
+"""Clocks, power, energy and driver version, by NVML."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _THROTTLE = {
 
 
 class Nvml:
-    """Clocks, power and driver version, where the machine's NVML gives them."""
+    """Clocks, power, energy and driver version, where the machine's NVML gives them."""
 
     def __init__(self, bus_id: bytes) -> None:
         self._handle: int | None = None
@@ -73,6 +73,15 @@ class Nvml:
                 ),
             )
         except nvml.NvmlError:
+            return None
+
+    def energy_j(self) -> float | None:
+        """Joules since the driver was loaded; None where NVML does not count them."""
+        if self._handle is None:
+            return None
+        try:
+            return float(self._module.device_get_total_energy_consumption(self._handle)) / 1e3
+        except self._module.NvmlError:  # a board before Volta, or a part of a GPU
             return None
 
 

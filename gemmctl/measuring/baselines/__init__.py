@@ -13,7 +13,7 @@ from gemmctl.errors import UsageError
 from gemmctl.judging.agreement import Witness
 from gemmctl.measuring.baselines import cublas, cublaslt, deepgemm, torch
 from gemmctl.measuring.baselines.base import Baseline, Inapplicable, NoGraph, Queue, trial
-from gemmctl.measuring.bench import Entry, Form, Rival
+from gemmctl.measuring.bench import Entry, Form, Pace, Rival
 from gemmctl.operands.data import DataSpec
 from gemmctl.planning.plan import Plan
 
@@ -61,7 +61,13 @@ def check_device(names: Sequence[str], facts: Facts) -> None:
 
 
 def enter(
-    names: Sequence[str], session: Session, plan: Plan, spec: DataSpec, *, cold: bool = True
+    names: Sequence[str],
+    session: Session,
+    plan: Plan,
+    spec: DataSpec,
+    *,
+    cold: bool = True,
+    pace: Pace = "burst",
 ) -> list[Entry]:
     """Make each baseline ready to be timed, if it can run the plan and its result agrees with ours.
 
@@ -72,7 +78,8 @@ def enter(
     if not names:
         return []
     witness = Witness(plan, session, spec)
-    return [_entry(name, cast("CudaSession", session), plan, witness, cold) for name in names]
+    gpu, states = cast("CudaSession", session), [cold, *([False] if pace == "sustained" else [])]
+    return [_entry(name, gpu, plan, witness, states) for name in names]
 
 
 @dataclass(frozen=True)
@@ -89,25 +96,44 @@ class _Way:
     reason: str = ""  # why it cannot be a graph
 
 
-def _entry(name: str, session: CudaSession, plan: Plan, witness: Witness, cold: bool) -> Entry:
+def _entry(
+    name: str, session: CudaSession, plan: Plan, witness: Witness, states: Sequence[bool]
+) -> Entry:
+    """A baseline by the first way that is right, for bursts and what comes after them.
+
+    ``states``: whether the L2 is cold, in each of these.
+    """
     try:
         baseline = BASELINES[name](session, plan)
     except Inapplicable as reason:
         return Entry(Rival(name, "n/a", str(reason)))
-    wrong = ""
     accumulates = bool(plan.problem.columns.accumulates.any())
-    for way in _ways(session, baseline, cold, accumulates):
+    ways = []
+    for cold in dict.fromkeys(states):
+        found = _right(_ways(session, baseline, cold, accumulates), session, baseline, witness)
+        if isinstance(found, str):
+            return Entry(Rival(name, "wrong", found))
+        ways.append(found)
+    last = ways[-1]
+    rival = Rival(name, "ok", last.reason, form=last.form, manner=baseline.manner)
+    return Entry(rival, _Timed(session, ways[0].queue, last.queue))
+
+
+def _right(
+    ways: Sequence[_Way], session: CudaSession, baseline: Baseline, witness: Witness
+) -> _Way | str:
+    """The first way whose result agrees with ours; if none does, in what the last one does not."""
+    wrong = ""
+    for way in ways:
         way.compared()  # so that what it writes is there, to be spoilt
         session.poison()
         baseline.poison()
         way.compared()
         baseline.deliver()
         if (disagreement := witness.disagreement(session, baseline.manner)) is None:
-            manner = baseline.manner
-            rival = Rival(name, "ok", wrong or way.reason, form=way.form, manner=manner)
-            return Entry(rival, _Timed(session, way.queue))
+            return replace(way, reason=wrong or way.reason)
         wrong = f"as {'a graph' if way.form == 'graph' else 'calls'}, {disagreement}"
-    return Entry(Rival(name, "wrong", wrong))
+    return wrong
 
 
 def _ways(session: CudaSession, baseline: Baseline, cold: bool, accumulates: bool) -> list[_Way]:
@@ -137,8 +163,12 @@ def _ways(session: CudaSession, baseline: Baseline, cold: bool, accumulates: boo
 class _Timed:
     """A baseline as something to sample."""
 
-    def __init__(self, session: CudaSession, queue: Queue) -> None:
-        self._session, self._queue = session, queue
+    def __init__(self, session: CudaSession, queue: Queue, many: Queue) -> None:
+        """``queue`` queues a sample of a burst, ``many`` WARM_RUNS runs, for a sustained pace."""
+        self._session, self._queue, self._many = session, queue, many
 
     def time(self, count: int, *, cold: bool) -> list[Sample]:
         return self._session.time(count, cold=cold, queue=self._queue)
+
+    def sustain(self, seconds: float, watch: Callable[[], None]) -> list[Sample]:
+        return self._session.sustain(seconds, watch, self._many)
