@@ -74,6 +74,14 @@ def test_an_integer_sum_leaves_no_choice_but_that_of_the_function(name: str) -> 
     assert y.allowed[0] == error
 
 
+@pytest.mark.parametrize("name", MINIMA)
+def test_a_gate_may_multiply_what_a_subnormal_activation_was_rounded_by(name: str) -> None:
+    x, factor = np.float32(5.007e-40), np.finfo(np.float32).min
+    expected = gated(activated(told(float(x), 0.0), name), told(float(factor), 0.0))
+    of_a_device = activate(name, np.array([x])) * factor
+    assert abs(of_a_device[0] - expected.right[0]) <= expected.allowed[0]
+
+
 @pytest.mark.parametrize("name", ACTIVATIONS)
 @pytest.mark.parametrize("end", [-math.inf, math.inf, math.nan])
 def test_limits_leave_no_choice(name: str, end: float) -> None:

@@ -18,8 +18,9 @@ from gemmctl.operands.dtypes import DType
 
 # What a device may err by where it computes a gelu, gelu_tanh or silu of x in float32: so much of
 # the value, for exponentials and divisions that are good to 16 units in the last place, and so much
-# of x, for tails that are the difference of numbers near 1. What the kernel promises is in
-# docs/kernel.md; numpy's float32 functions take up a quarter of it.
+# of x, for tails that are the difference of numbers near 1; and SMALLEST, as every rounding to a
+# subnormal may. What the kernel promises is in docs/kernel.md; numpy's float32 functions take up a
+# quarter of it.
 VALUE_ERROR = 2.0**-20
 ARGUMENT_ERROR = 2.0**-24
 
@@ -66,7 +67,7 @@ def activated(x: Expected, activation: str) -> Expected:
         if activation in MINIMA:
             place, minimum = MINIMA[activation]
             least = np.where(np.abs(x.right - place) <= x.allowed, minimum, least)
-            error = VALUE_ERROR * np.abs(right) + ARGUMENT_ERROR * np.abs(x.right)
+            error = VALUE_ERROR * np.abs(right) + ARGUMENT_ERROR * np.abs(x.right) + SMALLEST
         image = np.maximum(most - right, right - least)
         slope = np.divide(image, x.allowed, out=np.ones_like(image), where=x.allowed > 0)
         allowed = image + error
