@@ -52,6 +52,7 @@ LAYOUTS = [K_MAJOR, ("row", "row"), ("col", "col"), ("col", "row")]
 # The kernels around the GEMM, and their sources in src/support/.
 SUPPORT = {
     "build_maps": "build_maps.cu",
+    "build_residues": "build_residues.cu",
     "fill": "fill.cu",
     "flush": "flush.cu",
     "hash_rows": "hash.cu",

@@ -38,6 +38,7 @@ from gemmctl.kernels.constants import (
     PACK_CTAS,
     PACK_THREADS,
     QUANTILES,
+    RESIDUES,
 )
 from gemmctl.kernels.cubins import Kernel
 from gemmctl.operands import data, dtypes
@@ -993,6 +994,20 @@ def test_maps_are_built_by_a_thread_each(driver: Driver) -> None:
     assert built.grid == (ceil(MAPS * 1000 / built.threads), 1, 1)
 
 
+def test_maps_of_residues_are_built_where_c_comes_so(driver: Driver) -> None:
+    made = plan_of("m: 64, n: 64, k: 64, count: 500", "m: 64, n: 65, k: 64, beta: 1, count: 500")
+    with CudaDevice().open(made, SPEC):
+        pass
+    (built,) = (launched for launched in driver.launched if launched.symbol == "build_residues")
+    assert built.grid == (ceil(RESIDUES * 1000 / built.threads), 1, 1)
+
+
+def test_no_maps_of_residues_are_built_where_every_c_lies_on_16_bytes(driver: Driver) -> None:
+    with CudaDevice().open(plan_of("m: 64, n: 64, k: 64, beta: 1"), SPEC):
+        pass
+    assert "build_residues" not in {launched.symbol for launched in driver.launched}
+
+
 def test_a_problem_of_empty_groups_launches_nothing(driver: Driver) -> None:
     with CudaDevice().open(plan_of("m: 0, n: 8, k: 8"), SPEC) as session:
         session.run()
@@ -1351,11 +1366,11 @@ def test_every_kernel_is_given_arguments_of_the_sizes_it_takes(
         launch(self, *told_of, **rest)
 
     monkeypatch.setattr(CudaDevice, "launch", note)
-    with CudaDevice().open(plan_of(*GROUPS, "m: 8, n: 8, k: 9"), SPEC) as session:
+    with CudaDevice().open(plan_of(*GROUPS, "m: 8, n: 9, k: 9, beta: 1"), SPEC) as session:
         session.time(1, cold=True)
     assert told == {
         kernel: [size(kind) for kind in parameters(kernel)]
-        for kernel in ("fill", "build_maps", "flush", "gemm", "pack")
+        for kernel in ("fill", "build_maps", "build_residues", "flush", "gemm", "pack")
     }
 
 

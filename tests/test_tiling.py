@@ -23,6 +23,7 @@ from gemmctl.kernels.constants import (
     TILE_EIGHTS,
     TILE_FUSED,
     TILE_GATED,
+    TILE_RESIDUES,
     TILE_WORDS,
     WIDTH_STEP,
     WIDTHS,
@@ -173,6 +174,13 @@ WORDS, FUSED, GATED = TILE_WORDS, TILE_FUSED, TILE_GATED
         ("n: 64, activation: relu", "bf16", WORDS | FUSED),
         ("n: 64, gate: halves", "bf16", WORDS | FUSED | GATED | TILE_EIGHTS),
         ("n: 60, gate: pairs", "bf16", FUSED | GATED),
+        ("n: 64, beta: 1, ldc: 65", "bf16", WORDS | FUSED | TILE_RESIDUES),
+        ("n: 63, beta: 1, inplace: true", "bf16", FUSED | TILE_RESIDUES),
+        ("n: 64, beta: 1, ldc: 72", "bf16", WORDS | FUSED),
+        ("n: 64, beta: 1, ldc: 65, gate: pairs", "bf16", WORDS | FUSED | GATED | TILE_EIGHTS),
+        (f"n: 64, beta: 1, ldc: {2**36 - 1}", "bf16", WORDS | FUSED | TILE_RESIDUES),
+        (f"n: 64, beta: 1, ldc: {2**36 + 1}", "bf16", WORDS | FUSED),  # 2^40 bytes to the next
+        ("n: 64, ldc: 65", "bf16", WORDS),
     ],
 )
 def test_a_tile_says_whether_d_has_whole_16_byte_words_and_what_comes_behind_alpha_a_b(
@@ -190,9 +198,9 @@ def test_a_tile_says_whether_d_has_whole_16_byte_words_and_what_comes_behind_alp
         ("128x256", "beta: 1, c: f16", 2),
         ("128x192-c2p", "beta: 1, c: f32", 4),
         ("64x128", "", 0),
-        ("64x128", "beta: 1, ldc: 68", 0),  # rows off 16 bytes: TMA cannot bring them
+        ("64x128", "beta: 1, ldc: 68", 1),  # rows off 16 bytes
         ("64x128", "beta: 1, c: f32, ldc: 68", 2),
-        ("64x128", "beta: 1, gate: pairs", 0),
+        ("64x128", "beta: 1, gate: pairs", 0),  # not in their order
         ("64x128", "beta: 1, alpha: 0", 0),  # nothing is multiplied, and nothing loaded
     ],
 )
@@ -217,7 +225,7 @@ def test_parts_of_a_sum_have_no_c_in_the_ring() -> None:
         ("activation: silu", 80, 128),
         ("bias: n", 200, 192),
         ("beta: 1", 500, 192),
-        ("beta: 1, ldc: 65", 500, 128),
+        ("beta: 1, ldc: 65", 500, 192),
         ("beta: 1, gate: halves", 20, 32),
     ],
 )

@@ -3,6 +3,7 @@
 
 #include "epilogue/output.cuh"
 #include "ptx/wgmma.cuh"
+#include "residues.cuh"
 
 struct Config {
     using Operand = OPERAND;
@@ -45,6 +46,7 @@ struct Config {
                   "the kernel has a main loop for these widths");
     static_assert(!pingpong || stages > 2 * (rows / 64),
                   "all of a C of 32 bits fits beside the stage that is multiplied last");
+    static_assert(RESIDUES * residue_pitch(max_width) <= stage_bytes, "C by residues is longer");
     static_assert(consumers * cluster <= FLAGS_PER_TILE, "each warpgroup has a flag of its own");
     static_assert(cluster == 1 || cluster == 2, "larger clusters leave SMs idle on an H200");
 };

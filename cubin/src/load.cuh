@@ -8,6 +8,7 @@
 #include "ptx/proxies.cuh"
 #include "ptx/tensor_map.cuh"
 #include "records.cuh"
+#include "residues.cuh"
 #include "ring.cuh"
 #include "schedule.cuh"
 #include "shared.cuh"
@@ -81,6 +82,39 @@ __device__ __forceinline__ void load_c(Shared<C>& shared, const Maps& maps, cons
     }
 }
 
+// The same of a C that comes by residues: a box of each. A loop of its own, so that the one above, in
+// which a C on 16 bytes comes, stays unrolled.
+template <class C>
+__device__ __forceinline__ void load_c_residues(Shared<C>& shared, const ResidueMaps& residues,
+                                                const Tile& tile, int column, Cursor& stage) {
+    const int step = C::rows / tile.c_stages;
+#pragma unroll 1
+    for (uint32_t i = 0; i < tile.c_stages; ++i) {
+        const uint32_t full = ptx::shared_address(&shared.full[stage.index]);
+        ptx::barrier_wait(ptx::shared_address(&shared.empty[stage.index]), stage.round ^ 1);
+        ptx::acquire_for_copies();
+        ptx::barrier_expect(full, RESIDUES * residue_rows(tile.box) * RESIDUE_ROW_BYTES);
+        const uint32_t to = ptx::shared_address(shared.ring[stage.index]);
+#pragma unroll 1
+        for (uint32_t residue = 0; residue < RESIDUES; ++residue)
+            ptx::tensor_load(to + residue * residue_pitch(tile.box), &residues.c[residue], full,
+                             column, static_cast<int>(tile.m0 / RESIDUES - residue_lead(residue)));
+        column += step;
+        stage.advance(C::stages);
+    }
+}
+
+// Takes the maps that this brings a group's C by into use.
+__device__ __forceinline__ void acquire_c(const Maps& maps, const ResidueMaps& residues,
+                                          uint32_t flags) {
+    if (!(flags & TILE_RESIDUES)) {
+        ptx::tensor_map_acquire(&maps.c);
+        return;
+    }
+#pragma unroll 1
+    for (const TensorMap& map : residues.c) ptx::tensor_map_acquire(&map);
+}
+
 // One thread of every CTA: keeps the ring full, tile after tile.
 template <class C>
 __device__ __forceinline__ void load_operands(Shared<C>& shared, const Params& params) {
@@ -91,10 +125,11 @@ __device__ __forceinline__ void load_operands(Shared<C>& shared, const Params& p
         const Tile tile = wait_tile(shared, n);
         if (tile.width == 0) break;
         const Maps& maps = params.maps[tile.group];
+        const ResidueMaps& residues = params.residues[tile.group];
         if (tile.group != last_group) {
             ptx::tensor_map_acquire(&maps.a);
             ptx::tensor_map_acquire(&maps.b);
-            if (tile.c_stages > 0) ptx::tensor_map_acquire(&maps.c);
+            if (tile.c_stages > 0) acquire_c(maps, residues, tile.flags);
             last_group = tile.group;
         }
         const uint32_t bytes = C::b_bytes + tile.box * C::row_bytes;
@@ -116,7 +151,12 @@ __device__ __forceinline__ void load_operands(Shared<C>& shared, const Params& p
             column += step;
             stage.advance(C::stages);
         }
-        if (tile.c_stages > 0) load_c(shared, maps, tile, b_row, stage);
+        if (tile.c_stages > 0) {
+            if (tile.flags & TILE_RESIDUES)
+                load_c_residues(shared, residues, tile, b_row, stage);
+            else
+                load_c(shared, maps, tile, b_row, stage);
+        }
         release_tile(shared, n);  // behind the loads: its fence takes time, and the others need longer
     }
     // Leave when nobody will signal this CTA any more: all stages have been given back.

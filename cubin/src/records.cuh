@@ -46,6 +46,11 @@ struct Maps {
 };
 static_assert(sizeof(Maps) == MAPS * MAP_BYTES, "the host leaves that much room for them");
 
+// Those of C of one group that comes by residues.
+struct ResidueMaps {
+    TensorMap c[RESIDUES];
+};
+
 // The groups of one launch: arrays with one entry each (Tables in gemmctl).
 struct Groups {
     const uint64_t* ptr_a;
@@ -79,5 +84,6 @@ struct Params {
     uint64_t tables_bytes;
     float4* workspace;      // slots of partial sums
     const Maps* maps;
+    const ResidueMaps* residues;  // only where tiles say so
     Groups groups;
 };

@@ -27,6 +27,13 @@ TILE_FUSED = 2  # C, a bias, an activation or a gate comes behind alpha A B
 TILE_GATED = 4  # D has half the columns of x
 TILE_EIGHTS = 8  # and n / 2, too, is a multiple of eight
 TILE_BACKWARD = 16  # slices along K are taken from the last to the first
+TILE_RESIDUES = 32  # C comes by residues
+
+# C whose rows TMA cannot step over: it can over those of one residue modulo RESIDUES, which lie
+# whole 16-byte words apart (cubin/src/residues.cuh).
+RESIDUES = 8
+RESIDUE_ROW_BYTES = 144  # of a row in a stage: 128, and the word that these reach into
+RESIDUE_LEAD = 3  # rows that a box has besides, so that residues do not meet in a bank
 
 # Element types, as tables name them
 TYPE_BF16 = 0

@@ -8,11 +8,7 @@ import numpy as np
 
 from gemmctl.lists.problem import Problem
 from gemmctl.planning.arena import ALIGNMENT
-from gemmctl.planning.tiling import Flags, Ints
-
-# TMA: strides are multiples of 16 bytes and below 2^40 (PTX ISA, tensor maps).
-STRIDE_STEP = 16
-STRIDE_END = 1 << 40
+from gemmctl.planning.tiling import STRIDE_END, STRIDE_STEP, Flags, Ints
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,12 @@ from gemmctl.kernels.constants import (
     K_TILE,
     RECORDS,
     REDUCED_ROWS,
+    RESIDUES,
     TILE_BACKWARD,
     TILE_EIGHTS,
     TILE_FUSED,
     TILE_GATED,
+    TILE_RESIDUES,
     TILE_WORDS,
 )
 from gemmctl.kernels.cubins import Kernel
@@ -27,6 +29,10 @@ from gemmctl.operands import dtypes
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
+
+# TMA: strides are multiples of 16 bytes and below 2^40 (PTX ISA, tensor maps).
+STRIDE_STEP = 16
+STRIDE_END = 1 << 40
 
 # One entry of the tile list, as the kernel reads it. There are three kinds of entries; Tile in
 # cubin/src/records.cuh explains them.
@@ -173,6 +179,11 @@ class Launch(Grid):
         return int(self.whole[self.parts > 1].sum())
 
     @property
+    def residues(self) -> bool:
+        """Whether some C comes by residues."""
+        return bool((self.tiles["flags"] & TILE_RESIDUES).any())
+
+    @property
     def padded_macs(self) -> int:
         """Multiply-adds the tensor cores do, padding included."""
         per_k = self.rows * self.wide * self.k_tiles
@@ -248,11 +259,19 @@ def _fusible(rows: Ints, narrow: int) -> Ints:
 
 
 def _c_by_elements(problem: Problem, groups: Ints) -> Flags:
-    """Groups whose C TMA cannot bring: rows off 16 bytes, or in the order that a gate needs."""
+    """Groups whose C TMA cannot bring: in the order that a gate needs, or with rows too long."""
     columns = problem.columns
     row_bytes = columns.ldc[groups] * columns.size("c")[groups]
-    off = (row_bytes % 16 != 0) | (columns.gate[groups] != 0)
-    found: Flags = (columns.beta[groups] != 0) & off
+    far = row_bytes >= np.where(row_bytes % STRIDE_STEP == 0, STRIDE_END, STRIDE_END // RESIDUES)
+    found: Flags = (columns.beta[groups] != 0) & (far | (columns.gate[groups] != 0))
+    return found
+
+
+def _c_by_residues(problem: Problem, groups: Ints) -> Flags:
+    """Groups whose C has rows that TMA cannot step over, but over every eighth of them."""
+    columns = problem.columns
+    off = columns.ldc[groups] * columns.size("c")[groups] % STRIDE_STEP != 0
+    found: Flags = (columns.beta[groups] != 0) & off & ~_c_by_elements(problem, groups)
     return found
 
 
@@ -320,6 +339,7 @@ def cut(problem: Problem, groups: Ints, kernel: Kernel, choice: Choice, machine:
         + gated * TILE_GATED
         + (gated & (columns.n[groups] % 16 == 0)) * TILE_EIGHTS
     )
+    of_group["flags"] += _c_by_residues(problem, groups) * np.uint32(TILE_RESIDUES)
     in_ring = (beta != 0) & ~_c_by_elements(problem, groups) & (planned.k_tiles > 0)
     of_group["c_stages"] = np.where(in_ring, kernel.rows // 64 * columns.size("c")[groups] // 2, 0)
     in_runs = runs(planned)

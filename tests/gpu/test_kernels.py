@@ -19,7 +19,15 @@ from gemmctl.device.cuda.tensormaps import MAP_BYTES, encode_map
 from gemmctl.judging import verify
 from gemmctl.judging.product import products_of
 from gemmctl.kernels import constants, cubins
-from gemmctl.kernels.constants import BOX_ROWS, K_TILE, MAPS
+from gemmctl.kernels.constants import (
+    BOX_ROWS,
+    K_TILE,
+    MAPS,
+    RESIDUE_LEAD,
+    RESIDUE_ROW_BYTES,
+    RESIDUES,
+    TILE_RESIDUES,
+)
 from gemmctl.kernels.cubins import Kernel
 from gemmctl.lists import reading
 from gemmctl.lists.problem import ACTIVATIONS, BIASES, GATES, Problem
@@ -359,7 +367,8 @@ def test_tensor_maps_are_those_of_the_driver(device: CudaDevice, kernel: Kernel)
             if kernel.b_across:
                 b = (n, k), (ld_b,), (BOX_ROWS, K_TILE)
             matrices = [(kernel.operand, layout.a, *a), (kernel.operand, layout.b, *b)]
-            if launch.tiles["c_stages"][launch.tiles["group"] == i].any():
+            of_group = launch.tiles[launch.tiles["group"] == i]
+            if (of_group["c_stages"] > 0).any() and not (of_group["flags"] & TILE_RESIDUES).any():
                 ld_c = int(columns.ldc[group] * columns.size("c")[group])
                 dtype_c = "f32" if n_of_c == 32 else "bf16"
                 matrices.append((dtype_c, layout.c, (n, m), (ld_c,), (n_of_c, width)))
@@ -367,6 +376,40 @@ def test_tensor_maps_are_those_of_the_driver(device: CudaDevice, kernel: Kernel)
                 at = session.base + int(offsets[group])
                 expected = encode_map(dtype, at, *extents_strides_box)
                 assert np.array_equal(got[i, which], expected), (group, "ABC"[which])
+
+
+@pytest.mark.parametrize("c", ["bf16", "f32"])
+def test_tensor_maps_of_residues_are_those_of_the_driver(
+    device: CudaDevice, kernel: Kernel, c: str
+) -> None:
+    groups = "".join(
+        f"      - {{m: {m}, n: {n}, k: 64, {padded(kernel, m, n, 64)}, "
+        f"ldc: {ldc}, beta: 1, c: {c}}}\n"
+        for m, n, ldc in ((500, 64, 65), (9, 257, 257), (40, 30, 41), (3, 8, 13))
+    )
+    made = planned(f"{head_of(kernel)}  - name: odd\n    groups:\n{groups}", kernel)
+    (launch,), columns, layout = made.launches, made.problem.columns, made.layout
+    size = dtypes.BY_NAME[c].size
+    with device.open(made, DataSpec("int", 0)) as session:
+        (ready,) = session.ready
+        count = len(launch.groups)
+        got = device.download(ready.residues, RESIDUES * count * MAP_BYTES)
+        maps = got.reshape(count, RESIDUES, MAP_BYTES)
+        for i, group in enumerate(launch.groups.tolist()):
+            m, n, ld = (int(v[group]) for v in (columns.m, columns.n, columns.ldc))
+            rows = int(launch.widths[i]) // RESIDUES + RESIDUE_LEAD
+            for residue in range(min(RESIDUES, m)):
+                at = session.base + int(layout.c[group]) + residue * ld * size
+                off = at % 16
+                expected = encode_map(
+                    c,
+                    at - off,
+                    (n + off // size, -(-(m - residue) // RESIDUES)),
+                    (RESIDUES * ld * size,),
+                    (RESIDUE_ROW_BYTES // size, rows),
+                    swizzled=False,
+                )
+                assert np.array_equal(maps[i, residue], expected), (group, residue)
 
 
 @pytest.mark.parametrize("kind", data.KINDS)
@@ -437,6 +480,25 @@ def test_what_is_fused_follows_a_packed_product(
     device: CudaDevice, kernel: Kernel, more: str
 ) -> None:
     made, spec = planned(odd(kernel, 1, more), kernel), DataSpec("int", 43)
+    with ran(device, made, spec) as session:
+        assert wrong(made, session, spec) == []
+
+
+@pytest.mark.parametrize("c", ["bf16", "f16", "f32"])
+@pytest.mark.parametrize("inplace", [False, True])
+def test_rows_of_c_off_16_byte_boundaries_are_added(
+    device: CudaDevice, kernel: Kernel, c: str, *, inplace: bool
+) -> None:
+    if inplace and c != kernel.output:
+        return  # one matrix has one type
+    groups = "".join(
+        f"      - {{m: {m}, n: {n}, k: {k}, {padded(kernel, m, n, k)}, beta: -1, "
+        + (f"ldd: {n + i % 4}, inplace: true}}\n" if inplace else f"c: {c}, ldc: {n + i % 4}}}\n")
+        for i, (m, n, k) in enumerate(ODD_SHAPES)
+    )
+    made = planned(f"{head_of(kernel)}  - name: odd\n    groups:\n{groups}", kernel)
+    assert made.launches[0].residues
+    spec = DataSpec("int", 44)
     with ran(device, made, spec) as session:
         assert wrong(made, session, spec) == []
 

@@ -13,6 +13,7 @@
 #include "ptx/proxies.cuh"
 #include "ptx/registers.cuh"
 #include "records.cuh"
+#include "residues.cuh"
 #include "ring.cuh"
 #include "shared.cuh"
 #include "split.cuh"
@@ -28,12 +29,13 @@ __device__ __forceinline__ void scale(float (&sums)[blocks][count], float alpha)
 }
 
 // Adds beta C, which the loader put into the ring behind the tile's operands: a stage for every 64 columns,
-// or 32 of a C of 32 bits. Warpgroups that share a tile pass by the stages of each other.
-template <class C, int count>
+// or 32 of a C of 32 bits, by `add`, which is told where it lies and which of the warpgroup's it is.
+// Warpgroups that share a tile pass by the stages of each other.
+template <class C, int count, class Add>
 __device__ __forceinline__ void add_stages(float (&sums)[C::blocks][count], Shared<C>& shared,
                                            const Tile& tile, uint32_t type, Cursor& stage,
-                                           uint32_t consumer) {
-    const uint32_t thread = threadIdx.x % 128, each = type == TYPE_F32 ? 2 : 1;
+                                           uint32_t consumer, const Add& add) {
+    const uint32_t each = type == TYPE_F32 ? 2 : 1;
 #pragma unroll
     for (int block = 0; block < C::blocks; ++block)
 #pragma unroll 1
@@ -41,18 +43,37 @@ __device__ __forceinline__ void add_stages(float (&sums)[C::blocks][count], Shar
             const uint32_t at = ptx::shared_address(shared.ring[stage.index]);
             ptx::barrier_wait(ptx::shared_address(&shared.full[stage.index]), stage.round);
             if (C::pingpong || i / each == consumer) {
-                if (type == TYPE_BF16)
-                    add_pairs<PairBf16>(sums[block], at, thread, tile.beta);
-                else if (type == TYPE_F16)
-                    add_pairs<PairF16>(sums[block], at, thread, tile.beta);
-                else if (i % 2 == thread / 64)
-                    add_words(sums[block], at, thread, tile.beta);
+                add(sums[block], at, i);
                 __syncwarp();
             }
             ptx::release_to_copies();
             release_stage<C>(shared, stage.index);
             stage.advance(C::stages);
         }
+}
+
+// The same of a C as TMA moves it or by residues: the loop stands there for each, so that the one does not
+// pay for the other.
+template <class C, int count>
+__device__ __forceinline__ void add_c(float (&sums)[C::blocks][count], Shared<C>& shared,
+                                      const Tile& tile, const SourceC& c, Cursor& stage,
+                                      uint32_t consumer) {
+    const uint32_t thread = threadIdx.x % 128, type = c.type;
+    const auto add_moved = [&](float (&block)[count], uint32_t at, uint32_t i) {
+        if (type == TYPE_BF16)
+            add_pairs<PairBf16>(block, at, thread, tile.beta);
+        else if (type == TYPE_F16)
+            add_pairs<PairF16>(block, at, thread, tile.beta);
+        else if (i % 2 == thread / 64)
+            add_words(block, at, thread, tile.beta);
+    };
+    const auto add_by_residues = [&](float (&block)[count], uint32_t at, uint32_t i) {
+        add_residues(block, at, i, c, residue_pitch(tile.box), thread, tile.beta);
+    };
+    if (tile.flags & TILE_RESIDUES)
+        add_stages(sums, shared, tile, type, stage, consumer, add_by_residues);
+    else
+        add_stages(sums, shared, tile, type, stage, consumer, add_moved);
 }
 
 // From sums over K to what D holds, before it is rounded: of a warpgroup's blocks from `first_block` on.
@@ -64,7 +85,7 @@ __device__ __forceinline__ void fuse(float (&sums)[blocks][count], Shared<C>& sh
                                      uint32_t consumer) {
     scale(sums, tile.alpha);
     if constexpr (blocks == C::blocks)
-        if (tile.c_stages > 0) add_stages(sums, shared, tile, fused.c.type, stage, consumer);
+        if (tile.c_stages > 0) add_c(sums, shared, tile, fused.c, stage, consumer);
     const uint32_t thread = ptx::opaque(threadIdx.x % 128), row = tile.m0 + thread % 4 * 2;
     uint32_t line = 0;
     if (fused.bias.along == BIAS_M) {

@@ -10,6 +10,7 @@
 #include "ptx/matrices.cuh"
 #include "ptx/memory.cuh"
 #include "records.cuh"
+#include "residues.cuh"
 
 // Where a group's C lies, if it has one.
 struct SourceC {
@@ -38,6 +39,11 @@ struct PairF16 {
     static __device__ __forceinline__ float high(uint32_t pair) {
         return __half2float(__ushort_as_half(pair >> 16));
     }
+};
+
+// A number of 32 bits, where others have pairs.
+struct Word {
+    static __device__ __forceinline__ float low(uint32_t word) { return __uint_as_float(word); }
 };
 
 // An element that was loaded alone, told apart by its group's type at run time.
@@ -74,6 +80,41 @@ __device__ __forceinline__ void add_words(float (&sums)[count], uint32_t stage, 
         const uint32_t at = from.to[i / 2 % 2][i % 2] + (i / 8 * 16 + i / 4 % 2 * 8) * 128;
         sums[i] = fmaf(beta, __uint_as_float(ptx::load_shared_32(at)), sums[i]);
     }
+}
+
+// The same of a C that came by residues, of one type: element by element, since rows begin anywhere.
+template <class Pair, uint32_t bytes, int count>
+__device__ __forceinline__ void add_shifted(float (&sums)[count], uint32_t stage, const SourceC& c,
+                                            uint32_t pitch, uint32_t thread, float beta) {
+    const uint32_t column = thread / 32 * 16 % (128 / bytes) + thread % 32 / 4;
+    uint32_t from[2];
+#pragma unroll
+    for (uint32_t e = 0; e < 2; ++e) {
+        const uint32_t residue = thread % 4 * 2 + e;
+        const uint32_t shift = residue * static_cast<uint32_t>(c.row_bytes) % 16;
+        from[e] = stage + residue * pitch + residue_lead(residue) * RESIDUE_ROW_BYTES + shift +
+                  column * bytes;
+    }
+#pragma unroll
+    for (int i = 0; i < count; ++i) {
+        const uint32_t at =
+            from[i % 2] + (i / 8 * 2 + i / 4 % 2) * RESIDUE_ROW_BYTES + i / 2 % 2 * 8 * bytes;
+        const uint32_t bits = bytes == 4 ? ptx::load_shared_32(at) : ptx::load_shared_16(at);
+        sums[i] = fmaf(beta, Pair::low(bits), sums[i]);
+    }
+}
+
+// The same of any type, in stage number `i` of 64 columns.
+template <int count>
+__device__ __forceinline__ void add_residues(float (&sums)[count], uint32_t stage, uint32_t i,
+                                             const SourceC& c, uint32_t pitch, uint32_t thread,
+                                             float beta) {
+    if (c.type == TYPE_BF16)
+        add_shifted<PairBf16, 2>(sums, stage, c, pitch, thread, beta);
+    else if (c.type == TYPE_F16)
+        add_shifted<PairF16, 2>(sums, stage, c, pitch, thread, beta);
+    else if (i % 2 == thread / 64)
+        add_shifted<Word, 4>(sums, stage, c, pitch, thread, beta);
 }
 
 // The same of a C that TMA cannot move, element by element: of two columns, as far as they exist, from this

@@ -29,5 +29,6 @@ class Params(ctypes.Structure):
         ("tables_bytes", ctypes.c_uint64),
         ("workspace", ctypes.c_uint64),
         ("maps", ctypes.c_uint64),
+        ("residues", ctypes.c_uint64),
         ("groups", GroupArrays),
     ]

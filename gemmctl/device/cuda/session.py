@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -31,6 +31,9 @@ from gemmctl.kernels.constants import (
     MAPS,
     PACK_CTAS,
     PACK_THREADS,
+    RESIDUE_LEAD,
+    RESIDUE_ROW_BYTES,
+    RESIDUES,
     WIDTH_STEP,
     WIDTHS,
 )
@@ -55,6 +58,7 @@ class _Ready:
     clusters: int  # to start: what the plan wants, or what fits
     params: Params
     maps: int  # address of the tensor maps, MAPS for each group
+    residues: int  # of those of C by residues, RESIDUES for each; 0: none comes so
 
 
 class CudaSession:
@@ -75,10 +79,15 @@ class CudaSession:
             for k in (launch.kernel for launch in plan.launches)
         ]
         self._build_maps = device.support("build_maps")
+        if any(launch.residues for launch in plan.launches):
+            self._build_residues = device.support("build_residues")
         begun, ended = device.event(cleanup), device.event(cleanup)
         started = monotonic()
         self.ready = self._upload(kernels)
         self._told = [self._map_arguments(ready) for ready in self.ready]
+        self._residues_told = {
+            ready.residues: self._residue_arguments(ready) for ready in self.ready if ready.residues
+        }
         self._packs = tables.packs(plan, self.base)
         self._pack = self._packing()
         device.record(begun)
@@ -227,10 +236,15 @@ class CudaSession:
             self._graphs[runs] = partial(self.device.launch_graph, graph)
         return self._graphs[runs]
 
-    def _set_up_maps(self, ready: _Ready, told: list[Any], stream: int) -> None:
-        """Queue the kernel that builds the tensor maps of a launch."""
-        ctas = -(-MAPS * len(ready.launch.groups) // MAP_THREADS)
+    def _set_up_maps(self, ready: _Ready, told: Sequence[Any], stream: int) -> None:
+        """Queue the kernels that build the tensor maps of a launch."""
+        count = len(ready.launch.groups)
+        ctas = -(-MAPS * count // MAP_THREADS)
         self.device.launch(self._build_maps, (ctas, 1), MAP_THREADS, told, stream=stream)
+        if ready.residues:
+            grid = (-(-RESIDUES * count // MAP_THREADS), 1)
+            told = self._residues_told[ready.residues]
+            self.device.launch(self._build_residues, grid, MAP_THREADS, told, stream=stream)
 
     def _replay_s(self) -> float:
         """Seconds of host time that queueing a run takes, while nothing else is queued."""
@@ -309,7 +323,11 @@ class CudaSession:
         offsets = np.cumsum([0, *sizes])
         uploaded = int(offsets[-1])
         groups = [len(launch.groups) for launch in plan.launches]
-        nbytes = uploaded + MAPS * MAP_BYTES * sum(groups)
+        of_residues = [
+            RESIDUES * count if launch.residues else 0
+            for launch, count in zip(plan.launches, groups, strict=True)
+        ]
+        nbytes = uploaded + MAP_BYTES * (MAPS * sum(groups) + sum(of_residues))
         block = device.allocate(nbytes, self.cleanup)
         host = device.pinned(max(uploaded, 1), self.cleanup)
         for part, offset in zip(parts, offsets, strict=False):
@@ -318,8 +336,11 @@ class CudaSession:
             device.upload(block, host)
         at = iter(int(block + offset) for offset in offsets)
         maps = block + uploaded
+        residues = maps + MAP_BYTES * MAPS * sum(groups)
         ready = []
-        for launch, function, count in zip(plan.launches, kernels, groups, strict=True):
+        for launch, function, count, more in zip(
+            plan.launches, kernels, groups, of_residues, strict=True
+        ):
             arrays = GroupArrays(*(next(at) for _ in GROUP_ARRAYS))
             tiles, counter, flags = next(at), next(at), next(at)
             workspace = device.allocate(launch.workspace_bytes, self.cleanup)
@@ -333,11 +354,13 @@ class CudaSession:
                 tables_bytes=nbytes,
                 workspace=workspace,
                 maps=maps,
+                residues=residues if more else 0,
                 groups=arrays,
             )
             clusters = min(launch.clusters, device.room(function, launch.kernel))
-            ready.append(_Ready(launch, function, clusters, params, maps))
+            ready.append(_Ready(launch, function, clusters, params, maps, params.residues))
             maps += MAPS * MAP_BYTES * count
+            residues += MAP_BYTES * more
         return ready
 
     def _map_arguments(self, ready: _Ready) -> list[Any]:
@@ -358,13 +381,8 @@ class CudaSession:
             *(("bf16", (64, width)) for width in widths),  # of C, 128 bytes wide
             *(("f32", (32, width)) for width in widths),
         ]
-        # Only the box counts: build_maps puts in the rest.
-        templates = b"".join(
-            encode_map(dtype, self.base, box, (256,) * (len(box) - 1), box).tobytes()
-            for dtype, box in boxes
-        )
         return [
-            (ctypes.c_uint8 * len(templates)).from_buffer_copy(templates),
+            self._templates(boxes),
             ready.params.groups,
             ctypes.c_uint32(count),
             ctypes.c_uint64(ready.maps),
@@ -372,3 +390,29 @@ class CudaSession:
             ctypes.c_uint32(kernel.a_across),
             ctypes.c_uint32(kernel.b_across),
         ]
+
+    def _residue_arguments(self, ready: _Ready) -> list[Any]:
+        """What the kernel build_residues is told: likewise."""
+        rows = [WIDTH_STEP * (i + 1) // RESIDUES + RESIDUE_LEAD for i in range(WIDTHS)]
+        boxes = [
+            *(("bf16", (RESIDUE_ROW_BYTES // 2, count)) for count in rows),
+            *(("f32", (RESIDUE_ROW_BYTES // 4, count)) for count in rows),
+        ]
+        return [
+            self._templates(boxes, swizzled=False),
+            ready.params.groups,
+            ctypes.c_uint32(len(ready.launch.groups)),
+            ctypes.c_uint64(ready.residues),
+        ]
+
+    def _templates(
+        self, boxes: Sequence[tuple[str, tuple[int, ...]]], *, swizzled: bool = True
+    ) -> Any:
+        """Tensor maps of types and boxes. Only the box counts: kernels put in the rest."""
+        templates = b"".join(
+            encode_map(
+                dtype, self.base, box, (256,) * (len(box) - 1), box, swizzled=swizzled
+            ).tobytes()
+            for dtype, box in boxes
+        )
+        return (ctypes.c_uint8 * len(templates)).from_buffer_copy(templates)

@@ -20,11 +20,14 @@ def encode_map(
     extents: tuple[int, ...],
     strides: tuple[int, ...],
     box: tuple[int, ...],
+    *,
+    swizzled: bool = True,
 ) -> npt.NDArray[np.uint8]:
     """A tensor map by the driver: 128 bytes.
 
     ``extents`` and ``box`` count elements, innermost first; ``strides`` are the bytes from one to
-    the next in every dimension but the first.
+    the next in every dimension but the first. ``swizzled``: rows of a box, of 128 bytes, have their
+    16-byte words permuted in shared memory.
 
     Called through the driver's entry point: the Python wrapper hands over unaligned memory.
     """
@@ -50,7 +53,7 @@ def encode_map(
         (ctypes.c_uint32 * rank)(*box),
         (ctypes.c_uint32 * rank)(*[1] * rank),
         0,
-        swizzle_128,
+        swizzle_128 if swizzled else 0,
         l2_128,
         zeros,
     )
