@@ -33,22 +33,9 @@ KERNELS = cubins.manifest().kernels
 patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # busy machines
 
 # Nothing takes time but to multiply.
-IDEAL = Constants(
-    feed_bytes=inf,
-    memory_bytes=inf,
-    reread=0,
-    launch_latency=0,
-    cluster_latency=0,
-    branch_latency=0,
-    tile_latency=0,
-    epilogue_per_value=0,
-    pingpong_epilogue=0,
-    part_per_value=0,
-    c2_per_value=0,
-    c4_per_value=0,
-    exposed_feed=0,
-    exposed_memory=0,
-)
+NOTHING = dict.fromkeys((field.name for field in fields(Constants)), 0.0)
+AT_ONCE = dict.fromkeys((name for name in NOTHING if name.endswith("_bytes")), inf)
+IDEAL = Constants(**{**NOTHING, **AT_ONCE, "write": 1.0})
 SLICE = 2 * 128 * 256 * 64 / WGMMA_FLOP  # cycles to multiply a tile of 128x256 by 64 of K
 
 
@@ -163,24 +150,102 @@ def test_every_tile_waits_for_its_first_load() -> None:
     assert cycles(tiles(264), constants=constants) == 2 * (SLICE + 1e3)
 
 
-def test_every_value_of_a_tile_has_to_be_stored() -> None:
-    constants = replace(IDEAL, epilogue_per_value=0.5)
-    assert cycles(tiles(1), constants=constants) == SLICE + 0.5 * 128 * 256
+def test_both_warpgroups_store_half_of_every_tile() -> None:
+    constants = replace(IDEAL, value=0.5)
+    assert cycles(tiles(1), constants=constants) == SLICE + 0.5 * 64 * 256
 
 
-def test_where_warpgroups_take_turns_only_a_share_of_that_shows() -> None:
-    constants = replace(IDEAL, epilogue_per_value=0.5, pingpong_epilogue=0.25)
-    tile = "m: 192, n: 256, k: 64"
-    alone, stored = (cycles(tile, name="128x192-c2p", constants=c) for c in (IDEAL, constants))
-    assert stored - alone == pytest.approx(0.25 * 0.5 * 128 * 192)
+@pytest.mark.parametrize(("output", "size"), [("bf16", 2), ("f32", 4)])
+def test_wider_values_take_longer_to_store(output: str, size: int) -> None:
+    constants = replace(IDEAL, stored_byte=0.5)
+    assert cycles(tiles(1), output=output, constants=constants) == SLICE + 0.5 * size * 64 * 256
 
 
-@pytest.mark.parametrize(("c", "per_value"), [("bf16", 3), ("f16", 3), ("f32", 5)])
-def test_every_value_waits_for_c_where_it_is_added(c: str, per_value: int) -> None:
-    slow = replace(IDEAL, c2_per_value=3, c4_per_value=5)
-    group = f"m: 256, n: 128, k: 64, c: {c}"
-    plain, adds = (cycles(f"{group}, beta: {beta}", constants=slow) for beta in (0, 1))
-    assert adds - plain == per_value * 128 * 256
+@pytest.mark.parametrize(
+    ("more", "constant"),
+    [
+        ("beta: 1", "c2"),
+        ("beta: 1, c: f16", "c2"),
+        ("beta: 1, c: f32", "c4"),
+        ("beta: 1, ldc: 129", "c2"),
+        ("bias: n", "bias"),
+        ("activation: silu", "special"),
+        ("activation: gelu, bias: m", "special"),
+        ("ldd: 129", "element"),
+    ],
+)
+def test_every_value_goes_through_what_there_is_behind_the_sums(more: str, constant: str) -> None:
+    slow = replace(IDEAL, **{constant: 3.0})
+    plain, longer = (f"m: 128, n: 128, k: 64{also}" for also in ("", f", {more}"))
+    assert cycles(plain, constants=slow) == SLICE / 2
+    assert cycles(longer, constants=slow) == SLICE / 2 + 3 * 64 * 128
+
+
+def test_relu_takes_no_special_function() -> None:
+    slow = replace(IDEAL, special=3.0)
+    assert cycles(f"{tiles(1)}, activation: relu", constants=slow) == SLICE
+
+
+def test_a_c_before_a_gate_comes_element_by_element() -> None:
+    slow = replace(IDEAL, c_element=3.0)
+    longer = cycles(f"{tiles(1)}, gate: halves, beta: 1", constants=slow)
+    assert longer == SLICE + 3 * 64 * 256
+
+
+def test_a_gate_leaves_half_as_much_to_store() -> None:
+    slow = replace(IDEAL, stored_byte=0.5)
+    gated = f"{tiles(1)}, gate: halves, activation: silu"
+    assert cycles(gated, constants=slow) == SLICE + 0.5 * 64 * 256
+
+
+PAIR = "m: 192, n: 256, k: 64"  # a tile for warpgroups that take turns
+TURN = SLICE * 192 / 256
+
+
+def test_where_warpgroups_take_turns_one_stores_while_the_other_multiplies() -> None:
+    constants = replace(IDEAL, value=TURN / (128 * 192) / 2)  # half as long as multiplying
+    alone, many = (
+        cycles(f"{PAIR}, count: {count}", name="128x192-c2p", constants=constants)
+        for count in (1, 66 * 7)
+    )
+    assert alone == pytest.approx(1.5 * TURN)
+    assert many == pytest.approx(7.5 * TURN)
+
+
+def test_where_warpgroups_take_turns_long_epilogues_take_half_as_long_together() -> None:
+    constants = replace(IDEAL, value=3 * TURN / (128 * 192))
+    many = cycles(f"{PAIR}, count: {66 * 7}", name="128x192-c2p", constants=constants)
+    assert many == pytest.approx((7 * 4 / 2 + 4 / 2) * TURN)
+
+
+@pytest.mark.parametrize(
+    ("name", "constant"),
+    [("128x256", "tile_latency"), ("128x256-c2", "tile_latency"), ("64x128", "shared_latency")],
+)
+def test_every_kernel_waits_for_a_first_load(name: str, constant: str) -> None:
+    some = "m: 64, n: 128, k: 64"
+    waits = cycles(some, name=name, constants=replace(IDEAL, **{constant: 1e3}))
+    assert waits == cycles(some, name=name) + 1e3
+
+
+@pytest.mark.parametrize(
+    ("more", "constant"),
+    [("", "turn_latency"), (", bias: n", "early_latency"), (", ldd: 257", "early_latency")],
+)
+def test_a_turn_waits_longer_where_the_record_is_given_back_late(more: str, constant: str) -> None:
+    some = PAIR + more
+    waits = cycles(some, name="128x192-c2p", constants=replace(IDEAL, **{constant: 1e5}))
+    assert waits == cycles(some, name="128x192-c2p") + 1e5
+
+
+def test_a_stage_of_the_ring_takes_a_while_to_fill_however_short_its_multiplication() -> None:
+    constants = replace(IDEAL, stage_latency=40 * SLICE)
+    assert cycles(tiles(1, k=640), constants=constants) == 10 * 40 * SLICE / 4  # stages
+
+
+def test_narrow_tiles_wait_for_all_of_b_in_shared_memory() -> None:
+    narrow, wide = (cycles(f"m: {m}, n: 128, k: 64") for m in (16, 64))
+    assert (narrow, wide) == (2 * 4 * (64 + 16) / 4, 2 * 4 * 64 / 2)
 
 
 def test_a_launch_takes_a_while_whatever_it_does() -> None:
@@ -202,24 +267,24 @@ def test_parts_of_a_sum_are_multiplied_side_by_side() -> None:
 
 
 def test_adding_up_twice_as_many_parts_takes_twice_as_long() -> None:
-    slow = replace(IDEAL, part_per_value=1e6)  # the parts themselves take nothing beside it
+    slow = replace(IDEAL, sum_value=1e6)  # the parts themselves take nothing beside it
     four, eight = (cycles(tiles(1, k=64 * 64), splits=s, constants=slow) for s in (4, 8))
     assert four == pytest.approx(eight / 2, rel=1e-5)
 
 
 def test_what_adds_up_parts_waits_for_them_even_on_a_gpu_that_is_idle() -> None:
-    constants = replace(IDEAL, part_per_value=1.0)
-    adding = 4 * 128 * 16  # of 16 rows of four parts
+    constants = replace(IDEAL, sum_value=1.0)
+    adding = 4 * 64 * 16  # of 16 rows of four parts
     assert cycles(tiles(1, k=64 * 64), splits=4, constants=constants) == 16 * SLICE + adding
 
 
 @pytest.mark.parametrize("count", [3, 3000])
 def test_only_sums_that_are_split_have_parts_to_multiply_and_to_add_up(count: int) -> None:
-    constants = replace(IDEAL, part_per_value=1.0)
+    constants = replace(IDEAL, sum_value=1.0)
     short, long = tiles(count, k=512), tiles(1, k=64 * 64)
     whole, split = (cycles(short, long, splits=s, constants=constants) for s in (1, 4))
     assert whole == max(64 * SLICE, (8 * count + 64) / 132 * SLICE + 8 * SLICE / 2 * (count > 3))
-    adding = 16 * 4 * 128 * 16
+    adding = 16 * 4 * 64 * 16
     assert split == pytest.approx(
         16 * SLICE + adding / 16
         if count == 3
@@ -325,7 +390,7 @@ def test_no_launch_is_faster_than_its_tensor_cores_or_its_memory(
     some, launch = drawn
     expected, sms = cost.estimate(launch, some), launch.machine.sm_count
     c = some.columns
-    nbytes = 2 * int((c.m * c.k + c.n * c.k + c.m * c.n).sum())
+    nbytes = 2 * int((c.m * c.k + c.n * c.k).sum())
     assert expected >= 2 * launch.padded_macs / WGMMA_FLOP / sms
     assert expected >= nbytes / FITTED.memory_bytes / sms
 
@@ -341,20 +406,30 @@ def test_whatever_gets_slower_makes_no_launch_faster(
     assert cost.estimate(launch, some, worse) >= cost.estimate(launch, some, FITTED)
 
 
-SIMPLE = replace(IDEAL, tile_latency=7)
+LATENCIES = ("tile_latency", "shared_latency", "turn_latency", "early_latency", "sum_latency")
+SIMPLE = replace(IDEAL, **dict.fromkeys(LATENCIES, 7.0))
 
 
 def played(launch: Launch) -> float:
     """Cycles by SIMPLE of a tile list, from which the CTAs take one entry after another.
 
-    Nothing is added up before all parts are there.
+    Nothing is added up before all parts are there. Parts of a sum take as long as its longest.
     """
-    sharing = max(1, launch.clusters * launch.kernel.cluster / launch.machine.sm_count)
-    multiply = 2.0 * launch.kernel.rows * launch.tiles["width"] * 64 / WGMMA_FLOP
-    taken = 7 + multiply * launch.tiles["k_tiles"] * sharing
-    part = (launch.tiles["splits"] > 0) & (launch.tiles["k_tiles"] > 0)
-    sums = (launch.tiles["splits"] > 0) & (launch.tiles["k_tiles"] == 0)
-    first, long_list = come_first(launch)[launch.tiles["group"]], len(taken) > 8 * launch.clusters
+    tiles, kernel = launch.tiles, launch.kernel
+    part = (tiles["splits"] > 0) & (tiles["k_tiles"] > 0)
+    sums = (tiles["splits"] > 0) & (tiles["k_tiles"] == 0)
+    k_tiles = tiles["k_tiles"].astype(np.int64)
+    k_tiles[part] = -(-launch.k_tiles // launch.parts)[tiles["group"][part]]
+    sharing = max(1, launch.clusters * kernel.cluster / launch.machine.sm_count)
+    of_group = launch.rows / launch.high
+    columns = np.maximum(of_group / 2, (64 + of_group) / 4)[tiles["group"]]
+    multiply = kernel.rows // 64 * 4 * columns * k_tiles * sharing
+    taken, end = 7 + multiply, 0.0
+    if kernel.pingpong:
+        taken = np.where(sums, 7, np.maximum((7 + multiply) / 2, multiply))
+        ends = (7 + multiply - taken)[~sums & ~part]
+        end = ends.max(initial=0.0)
+    first, long_list = come_first(launch)[tiles["group"]], len(taken) > 8 * launch.clusters
     free, complete = [0.0] * launch.clusters, 0.0
     for entry in np.flatnonzero(first & ~sums) if long_list else range(len(taken)):
         earliest = free.index(min(free))
@@ -362,10 +437,10 @@ def played(launch: Launch) -> float:
         if part[entry]:
             complete = max(free)
     if not long_list:
-        return max(free)
+        return max(free) + end
     longest = taken[sums | ~first].max(initial=0)
     mean = taken.sum() / launch.clusters
-    return max(*free, complete + taken[sums].max(initial=0), mean + longest / 2)
+    return max(*free, complete + taken[sums].max(initial=0), mean + longest / 2) + end
 
 
 @patient
@@ -437,7 +512,7 @@ def test_launches_of_one_stream_add_up_beside_another() -> None:
 
 
 @patient
-@given(launches(), st.sampled_from([FITTED, IDEAL, replace(FITTED, part_per_value=90)]))
+@given(launches(), st.sampled_from([FITTED, IDEAL, replace(FITTED, sum_value=90)]))
 def test_no_launch_takes_less_than_it_takes_at_least(
     drawn: tuple[Problem, Launch], constants: Constants
 ) -> None:

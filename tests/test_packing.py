@@ -200,7 +200,7 @@ def test_the_estimate_has_the_copies_at_the_speed_of_the_memory() -> None:
     cycles = sum(cost.estimate(launch, made.exchanged) for launch in made.launches)
     nbytes = 2 * 640 * 1001 * BF16
     assert made.packing.bytes == nbytes
-    copying = 2 * nbytes / cost.FITTED.memory_bytes / made.launches[0].machine.sm_count
+    copying = cost.copying(nbytes, made.launches[0].machine)
     assert made.estimate_s == pytest.approx((cycles + copying) / cost.CLOCK_HZ)
 
 

@@ -1,20 +1,32 @@
-"""Fit the constants of gemmctl/cost.py to what gemmctl tune measured.
+"""Fit the constants of gemmctl/planning/cost.py to what gemmctl tune measured.
 
-    gemmctl tune problems/*.yaml -f csv > docs/tune-h200.csv
-    python tools/fit_cost.py docs/tune-h200.csv problems/*.yaml
+    python tools/fit_cost.py docs/tune-h200.csv.xz problems/*.yaml FAMILY/*.yaml
+    python tools/fit_cost.py docs/tune-h200.csv.xz problems/*.yaml FAMILY/*.yaml --halves 1
 
 Prints the constants and what the model's choices cost with those of today and with the fitted
 ones; writes nothing. A choice's regret is its measured time over the best one's, less one.
+
+--halves fits to one half of the lists, drawn at random from each kind, beginning with powers of
+two, and prints the regrets of both. All that is named like one list of the family (decode-008,
+decode-008-beta) is in one half.
+--leave-one-out prints what the choice for each list that ships costs by constants that were
+fitted without it: those of the fit, less a Gauss-Newton step's share of that list.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import io
+import lzma
 import math
+import multiprocessing
+import random
+import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import astuple, dataclass, fields, replace
+from pathlib import Path
 
 import numpy as np
 import tabulate
@@ -23,16 +35,28 @@ from gemmctl.kernels import cubins
 from gemmctl.lists import reading
 from gemmctl.lists.problem import Problem
 from gemmctl.measuring import tune_cache
-from gemmctl.planning import cost, plan
-from gemmctl.planning.cost import Constants
-from gemmctl.planning.plan import Plan
-from gemmctl.planning.tiling import Choice, Floats, machine_of
+from gemmctl.planning import cost, plan, tiling
+from gemmctl.planning.arena import lay_out
+from gemmctl.planning.cost import Constants, Work
+from gemmctl.planning.exchange import exchanged, swapped
+from gemmctl.planning.packing import pack
+from gemmctl.planning.tiling import Choice, Flags, Floats, Grid, Ints, Machine, machine_of
 
 # The choice is between candidates of one problem, so an error that all of them share matters
 # little; nor does it matter how slow exactly a slow one is.
 SHARED_WEIGHT = 0.1
-SLOWNESS_POWER = 4
-FIRST_STEP, LAST_STEP = 0.5, 0.01  # by which a constant is changed, as a share of it
+SLOWNESS_POWER = 8
+# Regrets are what counts, but jump; so the fit takes what a choice costs on the average if
+# estimates err by about so much.
+ERROR = 0.03
+REGRET_WEIGHT = 3.0
+# What the measurements say little of stays near where the fit began.
+PRIOR_WEIGHT = 0.15
+STEP = 0.03  # of the logarithm of a constant, for the slope
+MOST_STEP = 0.7  # of the fit, likewise
+FIRST_DAMPING, LAST_DAMPING = 1e-2, 1e2  # of its steps; it ends when even short ones do not help,
+GAIN = 2e-3  # or the loss shrinks by less than this share
+WORST = 40  # problems that are listed
 
 Row = dict[str, str]  # of what tune prints as csv: a candidate, and how all were measured
 
@@ -41,51 +65,245 @@ Row = dict[str, str]  # of what tune prints as csv: a candidate, and how all wer
 class Measured:
     """A problem's candidates, in the order in which the plan considers them, and their times."""
 
-    name: str
-    plans: tuple[Plan, ...]
+    problem: Problem
+    exchanged: Problem
+    choices: tuple[tuple[Choice, ...], ...]
+    launches: tuple[tuple[Grid, ...], ...]
+    packed_bytes: int
     seconds: Floats
+
+    @property
+    def name(self) -> str:
+        """The problem's."""
+        return self.problem.name
+
+    @property
+    def base(self) -> str:
+        """The list of the family that it is, or is a variant of; else its own name."""
+        found = re.match(r".+-\d{3}(?=-|$)", self.name)
+        return found.group() if found else self.name
+
+    @property
+    def kind(self) -> str:
+        """Of the family; ``shipped`` of what is not of it."""
+        return "shipped" if self.base == self.name and not self.of_family else self.base[:-4]
+
+    @property
+    def of_family(self) -> bool:
+        """Whether gemmctl gen family made it, or it is a variant of one that it made."""
+        return re.fullmatch(r".+-\d{3}", self.base) is not None
+
+
+class Sheet:
+    """All candidates of some problems, and what does not depend on the constants."""
+
+    def __init__(self, measured: Sequence[Measured]) -> None:
+        self.measured = measured
+        self.seconds = np.concatenate([one.seconds for one in measured])
+        counts = [len(one.seconds) for one in measured]
+        self.starts = np.cumsum([0, *counts[:-1]])
+        self.of = np.repeat(np.arange(len(measured)), counts)  # the problem of each candidate
+        packed = [one.packed_bytes for one in measured for _ in one.seconds]
+        self._packed = np.array(packed, dtype=np.float64)
+        works, self._played, self._of_launch, seen = [], [], [], dict[object, int]()
+        for one in measured:
+            for choices, launches in zip(one.choices, one.launches, strict=True):
+                own = []
+                for number, (choice, launch) in enumerate(zip(choices, launches, strict=True)):
+                    index = seen.setdefault((one.name, number, choice), len(works))
+                    if index == len(works):
+                        works.append(cost.work_of(launch, one.exchanged))
+                        self._played.append(_to_play(launch, one.exchanged, works[-1]))
+                    own.append(index)
+                self._of_launch.append(own)
+        self._work = _joined(works)
+        self._ends = np.append(self._work.starts[1:], len(self._work.whole))
+        self._launches = np.concatenate([np.array(own) for own in self._of_launch])
+        self._candidates = np.repeat(
+            np.arange(len(self.seconds)), [len(own) for own in self._of_launch]
+        )
+        self.best = np.minimum.reduceat(self.seconds, self.starts)[self.of]
+        weights = (self.best / self.seconds) ** SLOWNESS_POWER
+        self._weights = weights / np.add.reduceat(weights, self.starts)[self.of]
 
     def estimates(self, constants: Constants) -> Floats:
         """Seconds of every candidate by the model."""
-        return np.array([made.cycles(constants) for made in self.plans]) / cost.CLOCK_HZ
+        times = cost.times_of(self._work, constants)
+        busy = cost.least_busy(self._work, times)
+        for launch, order in enumerate(self._played):
+            if order is not None:
+                groups = slice(self._work.starts[launch], self._ends[launch])
+                own = cost.Times(*(of[groups] for of in vars(times).values()))
+                busy[launch] = cost.makespan(own, order, int(self._work.clusters[launch]))
+        cycles = cost.together(self._work, times, busy, constants)
+        sums: Floats = np.bincount(self._candidates, cycles[self._launches])
+        for packed in np.unique(self._packed[self._packed > 0]):
+            sums[self._packed == packed] += cost.copying(int(packed), tiling.H200, constants)
+        return sums / cost.CLOCK_HZ
 
-    def regret(self, estimates: Floats) -> float:
-        """What it costs to run the candidate of the least estimate: 0.03 is 3%."""
-        return float(self.seconds[estimates.argmin()] / self.seconds.min() - 1)
+    def regrets(self, estimates: Floats) -> Floats:
+        """For each problem, what it costs to run the candidate of the least estimate."""
+        chosen = [
+            self.seconds[start:end][estimates[start:end].argmin()]
+            for start, end in zip(self.starts, [*self.starts[1:], len(self.seconds)], strict=True)
+        ]
+        return np.array(chosen) / self.best[self.starts] - 1
 
-    def error(self, estimates: Floats) -> float:
-        """Mean square of the relative errors, those that all candidates share taken lightly."""
-        weights = (self.seconds.min() / self.seconds) ** SLOWNESS_POWER
+    def errors(self, estimates: Floats) -> tuple[Floats, Floats]:
+        """Weighted errors of candidates less what they share, and what those of a problem share."""
         errors = np.log(estimates / self.seconds)
-        shared = np.average(errors, weights=weights)
-        own = np.average((errors - shared) ** 2, weights=weights)
-        return float(own + SHARED_WEIGHT * shared**2)
+        shared = np.add.reduceat(self._weights * errors, self.starts)
+        return np.sqrt(self._weights) * (errors - shared[self.of]), shared
+
+    def residuals(self, constants: Constants) -> Floats:
+        """What the fit makes small, squared: errors of estimates, and regrets of choices."""
+        estimates = self.estimates(constants)
+        own, shared = self.errors(estimates)
+        least = np.minimum.reduceat(estimates, self.starts)[self.of]
+        chances = np.exp(-np.log(estimates / least) / ERROR)
+        chances /= np.add.reduceat(chances, self.starts)[self.of]
+        regrets = np.add.reduceat(chances * (self.seconds / self.best - 1), self.starts)
+        return np.concatenate([own, math.sqrt(SHARED_WEIGHT) * shared, REGRET_WEIGHT * regrets])
+
+    @property
+    def of_residuals(self) -> Ints:
+        """The problem of every residual."""
+        each = np.arange(len(self.measured))
+        return np.concatenate([self.of, each, each])
+
+    def loss(self, constants: Constants) -> float:
+        """The sum of squares of the residuals, for each problem."""
+        found = self.residuals(constants)
+        return float(found @ found) / len(self.measured)
 
 
-def loss(measured: Sequence[Measured], constants: Constants) -> float:
-    """What the fit makes small: errors of the estimates and regrets of the choices, squared."""
-    total = 0.0
-    for one in measured:
-        estimates = one.estimates(constants)
-        total += one.error(estimates) + one.regret(estimates) ** 2
-    return total / len(measured)
+def _to_play(launch: Grid, problem: Problem, work: Work) -> cost.Order | None:
+    """The order of entries, where what a launch takes at least is not what it takes."""
+    alike = len({*zip(*(x.tolist() for x in _tiles(launch)), strict=True)}) == 1
+    long_list = bool(work.entries[0] > cost.PLAYED * work.clusters[0])
+    exact = not launch.slots and (not work.first.any() if long_list else alike)
+    return None if exact else cost.order_of(launch, problem)
 
 
-def fit(measured: Sequence[Measured], start: Constants = cost.FITTED) -> Constants:
-    """Change one constant at a time, by less and less, as long as the loss shrinks."""
-    best, least, step = start, loss(measured, start), FIRST_STEP
-    while step >= LAST_STEP:
-        shrunk = False
-        for field in fields(Constants):
-            for factor in (1 + step, 1 / (1 + step)):
-                changed = _rounded(getattr(best, field.name) * factor)
-                tried = replace(best, **{field.name: changed})
-                found = loss(measured, tried)
-                if found < least * (1 - 1e-6):
-                    best, least, shrunk = tried, found, True
-        if not shrunk:
-            step /= 2
+def _tiles(launch: Grid) -> tuple[Ints, ...]:
+    return launch.rows, launch.high, launch.k_tiles, launch.widths
+
+
+def _joined(works: Sequence[Work]) -> Work:
+    """All launches as if they were of one kernel."""
+    sizes = np.array([len(work.whole) for work in works])
+    steps = {name: None for work in works for name in work.steps}
+
+    def joined(values: Iterable[object], sizes: Iterable[int]) -> Floats:
+        pairs = zip(values, sizes, strict=True)
+        return np.concatenate([np.broadcast_to(np.asarray(v), (size,)) for v, size in pairs])
+
+    of_launches = ("entries", "clusters", "sms", "clustered")
+    rest = {
+        field.name: joined(
+            (getattr(work, field.name) for work in works),
+            np.ones_like(sizes) if field.name in of_launches else sizes,
+        )
+        for field in fields(Work)
+        if field.name not in ("starts", "steps")
+    }
+    return Work(
+        starts=np.cumsum(sizes) - sizes,
+        steps={n: joined((work.steps.get(n, 0.0) for work in works), sizes) for n in steps},
+        **rest,
+    )
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Constants, by their logarithms, and what the fit found there."""
+
+    logarithms: Floats
+    residuals: Floats  # of the candidates and problems, and then of each constant
+    slopes: Floats  # of each residual, by the logarithm of each constant
+
+    @property
+    def constants(self) -> Constants:
+        """The constants, to three significant digits: more would say more than is measured."""
+        return Constants(*(float(f"{value:.3g}") for value in np.exp(self.logarithms)))
+
+    def step(self, damping: float, used: Flags | slice = slice(None)) -> Floats:
+        """Where Levenberg and Marquardt's method goes from here, by the residuals ``used``."""
+        slopes, residuals = self.slopes[used], self.residuals[used]
+        squares = slopes.T @ slopes
+        damped = squares + damping * np.diag(np.diag(squares))
+        step: Floats = np.linalg.solve(damped, -slopes.T @ residuals)
+        return np.clip(step, -MOST_STEP, MOST_STEP)
+
+
+def fit(sheet: Sheet, start: Constants = cost.FITTED) -> Fit:
+    """The constants that make the loss least, in steps that shrink it."""
+    prior = np.log(astuple(start))
+
+    def residuals(logarithms: Floats) -> Floats:
+        found = sheet.residuals(Constants(*np.exp(logarithms).tolist()))
+        return np.concatenate([found, PRIOR_WEIGHT * (logarithms - prior)])
+
+    def at(logarithms: Floats) -> Fit:
+        here = residuals(logarithms)
+        moved = _in_parallel(residuals, [logarithms + STEP * row for row in np.eye(len(prior))])
+        return Fit(logarithms, here, (np.array(moved).T - here[:, None]) / STEP)
+
+    best, damping = at(prior), FIRST_DAMPING
+    while damping < LAST_DAMPING:
+        least = best.residuals @ best.residuals
+        tried = best.logarithms + best.step(damping)
+        found = residuals(tried)
+        if found @ found < least:
+            best, damping = at(tried), damping / 5
+        else:
+            damping *= 4
+        if least * (1 - GAIN) < found @ found <= least:
+            break
     return best
+
+
+_function: Callable[[Floats], Floats]  # that forked processes share
+
+
+def _in_parallel(function: Callable[[Floats], Floats], values: Sequence[Floats]) -> list[Floats]:
+    global _function
+    _function = function
+    with multiprocessing.get_context("fork").Pool() as pool:
+        return pool.map(_call, values)
+
+
+def _call(value: Floats) -> Floats:
+    return _function(value)
+
+
+def rough(constants: Constants) -> Constants:
+    """Powers of two: what one knows of a GPU before anything of its lists is measured."""
+    return Constants(*(2.0 ** round(math.log2(value)) for value in astuple(constants)))
+
+
+def halves(measured: Sequence[Measured], seed: int) -> tuple[list[Measured], list[Measured]]:
+    """Half of the lists of each kind, at random, and the others."""
+    bases: dict[str, list[str]] = {}
+    for one in measured:
+        own = bases.setdefault(one.kind, [])
+        if one.base not in own:
+            own.append(one.base)
+    draw, first = random.Random(seed), set[str]()
+    for number, own in enumerate(bases.values()):
+        draw.shuffle(own)
+        first.update(own[: (len(own) + number % 2) // 2])
+    return [m for m in measured if m.base in first], [m for m in measured if m.base not in first]
+
+
+def leave_one_out(sheet: Sheet, found: Fit) -> Iterator[tuple[str, float]]:
+    """For each list that ships, the regret by constants that were fitted without it."""
+    for index, one in enumerate(sheet.measured):
+        if not one.of_family:
+            others = np.append(sheet.of_residuals != index, np.ones(len(found.logarithms), bool))
+            without = replace(found, logarithms=found.logarithms + found.step(1e-3, others))
+            alone = Sheet([one])
+            yield one.name, float(alone.regrets(alone.estimates(without.constants))[0])
 
 
 def read(rows: Sequence[Row], problems: Iterable[Problem]) -> Iterator[Measured]:
@@ -119,57 +337,103 @@ def read(rows: Sequence[Row], problems: Iterable[Problem]) -> Iterator[Measured]
         candidates.sort(key=lambda candidate: considered(candidate[0]))
         count = tried[0]["device.sm_count"]  # empty of a CPU
         machine = machine_of(int(count) if count else None)
-        plans = [
-            plan.make([by_name[name]], kernels, machine, chosen={name: choices})[0]
-            for choices, _ in candidates
-        ]
-        yield Measured(name, tuple(plans), np.array([seconds for _, seconds in candidates]))
+        problem, work = by_name[name], exchanged(by_name[name])
+        yield Measured(
+            problem=problem,
+            exchanged=work,
+            choices=tuple(choices for choices, _ in candidates),
+            launches=tuple(_grids(work, choices, machine) for choices, _ in candidates),
+            packed_bytes=_packed(problem, work),
+            seconds=np.array([seconds for _, seconds in candidates]),
+        )
+
+
+def _grids(work: Problem, choices: Sequence[Choice], machine: Machine) -> tuple[Grid, ...]:
+    """How every launch is cut."""
+    grids = []
+    alike = plan.alike(work, cubins.manifest().kernels)
+    for choice, (groups, fitting) in zip(choices, alike, strict=True):
+        (kernel,) = (kernel for kernel in fitting if kernel.name == choice.kernel)
+        grids.append(tiling.grid(work, groups, kernel, choice.width, machine, choice.splits))
+    return tuple(grids)
+
+
+def _packed(problem: Problem, work: Problem) -> int:
+    layout, _ = lay_out(problem)
+    return pack(work, *swapped(problem, layout.a, layout.b), layout.size).bytes
 
 
 def load(path: str) -> list[Row]:
     """The rows of what tune printed as csv; ends the program if it is anything else."""
-    with open(path, encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
+    data = Path(path).read_bytes()
+    text = (lzma.decompress(data) if path.endswith(".xz") else data).decode()
+    rows = list(csv.DictReader(io.StringIO(text, newline="")))
     if not rows or any(row.get("command") != "tune" for row in rows):
         sys.exit(f"{path} is not what gemmctl tune -f csv printed")
     return rows
 
 
-def _choices(text: str) -> list[Choice]:
+def _choices(text: str) -> tuple[Choice, ...]:
     """How every launch was cut, as tune says it: ``64x128 w64+128x256 w256 k/8``."""
-    found = []
-    for words in (one.split() for one in text.split("+") if text != "none"):
-        kernel, width, *parts = words
-        splits = int(parts[0].removeprefix("k/")) if parts else 1
-        found.append(Choice(kernel, int(width.removeprefix("w")), splits))
-    return found
+    return tuple(Choice.parsed(one) for one in text.split("+") if text != "none")
 
 
-def describe(measured: Sequence[Measured], before: Constants, after: Constants) -> str:
-    """The constants to put into cost.py, and each problem's choice before and after."""
+def constants_text(before: Constants, after: Constants) -> str:
+    """The constants to put into cost.py."""
+    names = [field.name for field in fields(Constants)]
+    return "\n".join(
+        f"    {n}: float = {getattr(after, n)}  # now {getattr(before, n)}" for n in names
+    )
+
+
+def worst(sheet: Sheet, before: Constants, after: Constants) -> str:
+    """The problems whose choices cost most by either, with both choices."""
+    columns = []
+    for constants in (before, after):
+        estimates = sheet.estimates(constants)
+        own, _ = sheet.errors(estimates)
+        columns.append((estimates, sheet.regrets(estimates), np.add.reduceat(own**2, sheet.starts)))
     rows = []
-    for one in measured:
-        row = [one.name, len(one.plans), f"{one.seconds.min() * 1e6:.1f}"]
-        for constants in (before, after):
-            estimates = one.estimates(constants)
-            chosen = one.plans[int(estimates.argmin())]
+    for index, one in enumerate(sheet.measured):
+        start = sheet.starts[index]
+        row = [one.name, len(one.seconds), f"{one.seconds.min() * 1e6:.1f}"]
+        for estimates, regrets, errors in columns:
+            chosen = one.choices[int(estimates[start : start + len(one.seconds)].argmin())]
             row += [
-                "+".join(dict.fromkeys(map(str, chosen.choices))),
-                f"{100 * one.regret(estimates):.1f}",
-                f"{100 * math.sqrt(one.error(estimates)):.1f}",
+                "+".join(dict.fromkeys(map(str, chosen))),
+                f"{100 * regrets[index]:.1f}",
+                f"{100 * math.sqrt(errors[index]):.1f}",
             ]
-        rows.append(row)
+        rows.append((max(regrets[index] for _, regrets, _ in columns), row))
+    rows.sort(key=lambda found: -found[0])
     titles = ["problem", "candidates", "best us"]
     titles += ["choice now", "regret %", "error %", "choice fitted", "regret %", "error %"]
-    table = tabulate.tabulate(rows, titles, disable_numparse=True)
-    names = [field.name for field in fields(Constants)]
-    lines = [f"    {n}: float = {getattr(after, n)}  # now {getattr(before, n)}" for n in names]
-    return "\n".join([*lines, "", table])
+    return tabulate.tabulate([row for _, row in rows[:WORST]], titles, disable_numparse=True)
 
 
-def _rounded(value: float) -> float:
-    """Three significant digits: more would say more than the measurements do."""
-    return float(f"{value:.3g}")
+def summary(sheets: Sequence[tuple[str, Sheet, Constants]]) -> str:
+    """Regrets by kind: of each sheet with each of its constants."""
+    rows = []
+    for title, sheet, constants in sheets:
+        regrets = 100 * sheet.regrets(sheet.estimates(constants))
+        kinds = np.array([one.kind for one in sheet.measured])
+        for kind in [*dict.fromkeys(sorted(kinds)), "all"]:
+            own = regrets[(kinds == kind) | (kind == "all")]
+            numbers = [np.median(own), np.percentile(own, 95), own.max(), own.mean()]
+            over = [str((own > limit).sum()) for limit in (4, 10)]
+            rows.append([title, kind, len(own), *(f"{x:.2f}" for x in numbers), *over])
+    titles = [
+        "lists",
+        "kind",
+        "problems",
+        "median %",
+        "95th %",
+        "worst %",
+        "mean %",
+        "> 4%",
+        "> 10%",
+    ]
+    return tabulate.tabulate(rows, titles, "github", disable_numparse=True)
 
 
 def main() -> None:
@@ -177,14 +441,32 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("measured", help="what gemmctl tune -f csv printed")
+    parser.add_argument("measured", help="what gemmctl tune -f csv printed, or that as .xz")
     parser.add_argument("lists", nargs="+", help="the problem lists it was given")
+    parser.add_argument("--halves", type=int, metavar="SEED", help="fit to one half of the lists")
+    parser.add_argument("--leave-one-out", action="store_true", help="of each list that ships")
     arguments = parser.parse_args()
     rows = load(arguments.measured)
     measured = list(read(rows, reading.load(arguments.lists, sys.stdin)))
     if not measured:
         sys.exit("nothing is left to fit to")
-    print(describe(measured, cost.FITTED, fit(measured)))
+    if arguments.halves is not None:
+        seen, unseen = map(Sheet, halves(measured, arguments.halves))
+        fitted = fit(seen, rough(cost.FITTED)).constants
+        print(constants_text(cost.FITTED, fitted), end="\n\n")
+        print(summary([("seen", seen, fitted), ("unseen", unseen, fitted)]), end="\n\n")
+        print(worst(unseen, cost.FITTED, fitted))
+        return
+    sheet = Sheet(measured)
+    found = fit(sheet)
+    fitted = found.constants
+    print(constants_text(cost.FITTED, fitted), end="\n\n")
+    print(summary([("now", sheet, cost.FITTED), ("fitted", sheet, fitted)]), end="\n\n")
+    if arguments.leave_one_out:
+        left = leave_one_out(sheet, found)
+        print(tabulate.tabulate([[n, f"{100 * r:.1f}"] for n, r in left], ["left out", "regret %"]))
+        print()
+    print(worst(sheet, cost.FITTED, fitted))
 
 
 if __name__ == "__main__":

@@ -3,54 +3,127 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from gemmctl.kernels.constants import K_TILE, REDUCED_ROWS
+from gemmctl.kernels.constants import ACTIVATION_GELU, K_TILE, REDUCED_ROWS
 from gemmctl.lists.problem import Problem
 from gemmctl.operands import dtypes
 from gemmctl.planning.queue import Queue
 from gemmctl.planning.tiling import (
+    ALONE,
     PANEL_ROWS,
+    Flags,
     Floats,
     Grid,
     Ints,
     Machine,
+    c_by_elements,
     come_first,
+    fused,
     handed_out,
     runs,
-    within,
+    whole_words,
 )
 
-CLOCK_HZ = 1.75e9  # of a cycle below; an H200 at work runs at 1.4 to 1.9 GHz
+CLOCK_HZ = 1.98e9  # of a cycle below: an H200's highest
 WGMMA_FLOP = 4096  # dense 16-bit floating-point operations per cycle and SM
+WGMMA_ROWS = 64  # of B that one wgmma multiplies, and one warpgroup stores in one go
+SHARED_BYTES = 128  # that an SM's shared memory hands out in a cycle
 PLAYED = 8  # tiles for each cluster, up to which a list is played through
 L2_BYTES = 50e6  # what is larger comes from memory again each time it is needed again
 
 
 @dataclass(frozen=True)
 class Constants:
-    """What the model takes from measurements, in SM clock cycles; tools/fit_cost.py fits them."""
+    """What the model takes from measurements, in SM clock cycles; tools/fit_cost.py fits them.
 
-    feed_bytes: float = 51.3  # that one SM draws from L2 in a cycle
-    memory_bytes: float = 20.5  # one SM's share of the memory bandwidth in a cycle
-    reread: float = 0.258  # share of the memory's time that bytes which the L2 still holds take
-    launch_latency: float = 13200.0  # of a launch that does nothing much, from a cold start
-    cluster_latency: float = 3660.0  # more of a kernel that starts in clusters
-    branch_latency: float = 6000.0  # until the next of several launches side by side has begun
-    tile_latency: float = 1020.0  # until a tile's first load, not hidden behind the tile before
-    epilogue_per_value: float = 0.0839  # of D
-    pingpong_epilogue: float = 0.517  # share of it that shows where warpgroups take turns
-    part_per_value: float = 1.53  # of a part of a split sum, added up
-    c2_per_value: float = 0.06  # of a C of two bytes, added from the ring
-    c4_per_value: float = 0.12  # of a C of four bytes
-    exposed_feed: float = 0.0468  # share of the shorter of feeding and multiplying that shows
-    exposed_memory: float = 0.0854  # the same of the SMs' work and the bytes from memory
+    What is per value is per number that a warpgroup stores. Of two things that overlap, an
+    ``exposed`` share of the shorter adds to the longer.
+    """
+
+    # A launch
+    launch_latency: float = 7970.0  # of one that does nothing much, from a cold start
+    cluster_latency: float = 1570.0  # more of a kernel that starts in clusters
+    branch_latency: float = 6000.0  # until the next of several side by side has begun
+    packing_latency: float = 13400.0  # of a launch that packs operands
+    packing_bytes: float = 14.6  # that an SM reads or writes in a cycle meanwhile
+    # Bytes
+    memory_bytes: float = 24.4  # one SM's share of the memory bandwidth in a cycle
+    write: float = 1.25  # share of the memory's time that a byte of D takes
+    reread: float = 0.246  # the same of bytes that the L2 still holds
+    feed_bytes: float = 51.7  # that one SM draws from L2 in a cycle
+    stage_latency: float = 2550.0  # until a stage of the ring is full, from when it is free
+    # A tile: what is not hidden behind the tile before
+    tile_latency: float = 1280.0
+    shared_latency: float = 1660.0  # where two CTAs share an SM
+    turn_latency: float = 4240.0  # where warpgroups take turns, and give records back late
+    early_latency: float = 2850.0  # where they give records back early
+    # What each value takes on its way from the sums to memory
+    value: float = 0.0201
+    stored_byte: float = 0.0478
+    element: float = 0.362  # more where rows of D are no whole words
+    bias: float = 0.266
+    special: float = 0.473  # activations that need the special-function unit
+    c2: float = 0.298  # a C of two bytes, added from the ring
+    c4: float = 0.339  # of four bytes
+    c_element: float = 1.71  # a C that comes element by element
+    # Parts of a split sum
+    part_value: float = 0.481  # that is written
+    sum_latency: float = 5670.0  # of an entry that adds up parts
+    sum_value: float = 0.333  # of each part that is added up
+    # What overlaps
+    exposed_feed: float = 0.139  # feeding and multiplying
+    exposed_turn: float = 0.0899  # one warpgroup's epilogue and the other's multiplying
+    exposed_memory: float = 0.409  # the SMs' work and the bytes from memory
 
 
 FITTED = Constants()
+
+
+@dataclass(frozen=True)
+class Work:
+    """Launches as the model sees them: what does not depend on its constants.
+
+    ``starts`` and what follows up to ``clustered`` have an entry per launch, all else one per
+    group, or one for all groups.
+    """
+
+    starts: Ints  # where the groups of each launch begin
+    entries: Ints
+    clusters: Ints  # CTAs or clusters that take entries
+    sms: Ints  # of the GPU
+    clustered: Flags  # whether it starts in clusters
+    whole: Ints
+    parts: Ints
+    sums: Ints
+    first: Flags  # whether its tiles come before all others
+    k_tiles: Ints
+    sharing: Floats  # CTAs that an SM's tensor cores and loads are shared by
+    stages: Ints | int
+    pingpong: Flags | bool
+    shared: Flags | bool  # whether two CTAs fit on an SM
+    multiply: Floats  # cycles of a K tile on the tensor cores
+    fed: Floats  # bytes that a CTA draws for a K tile
+    values: Floats  # of a tile that a warpgroup stores
+    sum_values: Floats  # of an entry that adds up parts
+    early: Flags  # whether a tile's record is given back before D is stored
+    read: Floats  # bytes that have to come from memory
+    again: Floats  # that tiles read again
+    written: Ints
+    steps: Mapping[str, Floats]  # what each value goes through, by the constant, and how often
+
+
+@dataclass(frozen=True)
+class Times:
+    """Cycles that entries of each group keep a CTA or cluster busy."""
+
+    whole: Floats  # a tile that is not split
+    end: Floats  # more of the last one, until it is stored
+    part: Floats  # a part of a split tile
+    add_up: Floats  # what adds up parts
 
 
 def estimate(launch: Grid, problem: Problem, constants: Constants = FITTED) -> float:
@@ -58,11 +131,10 @@ def estimate(launch: Grid, problem: Problem, constants: Constants = FITTED) -> f
 
     Some of the shorter shows, too: it does not hide all the time, and what it does costs power.
     """
-    entries = int(launch.entries.sum())
-    clusters = min(launch.room, entries)
-    busy = _makespan(launch, problem, clusters, constants)
-    memory = float(_bytes(launch, problem, constants).sum())
-    return float(_together(launch, busy, memory, constants))
+    work = work_of(launch, problem)
+    times = times_of(work, constants)
+    busy = np.array([makespan(times, order_of(launch, problem), int(work.clusters[0]))])
+    return float(together(work, times, busy, constants)[0])
 
 
 def all_together(
@@ -94,61 +166,176 @@ def at_least(
     for launches of equal entries, and for those that are too long to be played through and have
     nothing that comes first.
     """
+    work = work_of(launches, problem, starts)
+    times = times_of(work, constants)
+    return together(work, times, least_busy(work, times), constants)
+
+
+def copying(nbytes: int, machine: Machine, constants: Constants = FITTED) -> float:
+    """Cycles that it takes to copy so many bytes before a run."""
+    return constants.packing_latency + 2 * nbytes / constants.packing_bytes / machine.sm_count
+
+
+def work_of(launches: Grid, problem: Problem, starts: Ints = ALONE) -> Work:
+    """What there is to do, of launches whose groups begin at ``starts``."""
+    kernel, columns, groups = launches.kernel, problem.columns, launches.groups
+    sms = launches.machine.sm_count
     entries = np.add.reduceat(launches.entries, starts)
     clusters = np.minimum(launches.room, entries)
     of = clusters  # of each group's launch
     if len(starts) > 1:
-        of = np.repeat(clusters, np.diff(starts, append=len(launches.groups)))
-    parts, k_tiles, widths = launches.parts, launches.k_tiles, launches.rows / launches.high
-    waits: Floats = np.where(parts > 1, 0.0, _waits(launches, problem, constants))
-    multiply = _cycles(launches, of, widths, k_tiles / parts, waits, constants)
-    total, longest, shortest = launches.whole * parts * multiply, multiply, multiply
-    first = come_first(launches, starts)
-    late = np.where(first, 0.0, multiply)
-    if launches.sums.any():
-        split = parts > 1
-        adding = constants.part_per_value * parts.astype(np.float64)
-        add_up = _cycles(launches, of, REDUCED_ROWS, 0, adding, constants)
-        total += launches.sums * add_up
-        longest = _cycles(launches, of, widths, -(-k_tiles // parts), 0, constants) + add_up
-        longest = np.where(split, longest, multiply)
-        shortest = _cycles(launches, of, widths, k_tiles // parts, 0, constants)
-        shortest = np.where(split, np.minimum(shortest, add_up), multiply)
-        late = np.where(split, add_up, late)
-    mean = np.add.reduceat(total, starts) / clusters
-    rounds = -(-entries // clusters) * np.minimum.reduceat(shortest, starts)
-    played = np.maximum(np.maximum(mean, rounds), np.maximum.reduceat(longest, starts))
-    first_ends = np.maximum.reduceat(np.where(first, longest, 0.0), starts)
-    rest_ends = mean + np.maximum.reduceat(late, starts) / 2
-    long_list = entries > PLAYED * clusters
-    busy = np.where(long_list, np.maximum(first_ends, rest_ends), played)
-    memory = np.add.reduceat(_bytes(launches, problem, constants), starts)
-    return _together(launches, busy, memory, constants)
+        of = np.repeat(clusters, np.diff(starts, append=len(groups)))
+    width = launches.rows / launches.high
+    # Narrow tiles wait for shared memory, which hands out all of B for few rows of A.
+    cycles = np.maximum(width / 2, (WGMMA_ROWS + width) * 32 / SHARED_BYTES)
+    warpgroups = 1 if kernel.pingpong else kernel.threads // 128 - 1
+    held = kernel.rows / warpgroups
+    m, n, k = columns.m[groups], columns.n[groups], columns.depth[groups]
+    size, size_d = dtypes.BY_NAME[kernel.operand].size, dtypes.BY_NAME[kernel.output].size
+    of_a, of_b = m * k * size, n * k * size
+    of_c = m * columns.d_columns[groups] * columns.size("c")[groups]
+    beta = columns.beta[groups] != 0
+    words = whole_words(problem, groups, kernel)
+    return Work(
+        starts=starts,
+        entries=entries,
+        clusters=clusters,
+        sms=np.full_like(starts, sms),
+        clustered=np.full(len(starts), kernel.cluster > 1),
+        whole=launches.whole,
+        parts=launches.parts,
+        sums=launches.sums,
+        first=come_first(launches, starts),
+        k_tiles=launches.k_tiles,
+        sharing=np.maximum(1.0, of * kernel.cluster / sms),
+        stages=kernel.stages,
+        pingpong=kernel.pingpong,
+        shared=kernel.ctas_per_sm > 1,
+        multiply=kernel.rows // WGMMA_ROWS * (K_TILE // 16) * cycles,
+        fed=(kernel.rows + launches.widths / kernel.cluster) * K_TILE * size,
+        values=held * width,
+        sum_values=np.full(len(groups), REDUCED_ROWS * held),
+        early=fused(problem, groups) | ~words,
+        read=of_a + of_b * np.where(of_b > L2_BYTES, -(-m // PANEL_ROWS), 1) + of_c * beta,
+        again=of_a * (launches.wide - 1) + of_b * (launches.high - 1),
+        written=m * columns.d_columns[groups] * size_d,
+        steps=_steps(problem, groups, size_d, words),
+    )
 
 
-def copying(nbytes: int, machine: Machine, constants: Constants = FITTED) -> float:
-    """Cycles that it takes to copy so many bytes, at the speed of the memory."""
-    return 2 * nbytes / constants.memory_bytes / machine.sm_count
+def _steps(problem: Problem, groups: Ints, size_d: int, words: Flags) -> dict[str, Floats]:
+    """What each value of a group goes through behind the sums."""
+    columns = problem.columns
+    of_d = np.where(columns.gate[groups] != 0, 0.5, 1.0)  # values of D for each of x
+    steps = {"value": np.ones(len(groups)), "stored_byte": of_d * size_d, "element": ~words}
+    if fused(problem, groups).any():
+        beta, by_elements = columns.beta[groups] != 0, c_by_elements(problem, groups)
+        short = columns.size("c")[groups] == 2
+        steps |= {
+            "bias": columns.bias[groups] != 0,
+            "special": columns.activation[groups] >= ACTIVATION_GELU,
+            "c2": beta & ~by_elements & short,
+            "c4": beta & ~by_elements & ~short,
+            "c_element": by_elements,
+        }
+    return {name: share for name, share in steps.items() if share.any()}
 
 
-def _together(
-    launch: Grid, busy: Floats | float, nbytes: Floats | float, constants: Constants
-) -> Floats:
-    """Cycles of a launch whose SMs are busy for so many, and that moves bytes meanwhile."""
-    memory = nbytes / constants.memory_bytes / launch.machine.sm_count
-    longer = np.maximum(busy, memory) + constants.exposed_memory * np.minimum(busy, memory)
-    starting = constants.cluster_latency if launch.kernel.cluster > 1 else 0.0
-    cycles: Floats = constants.launch_latency + starting + longer
-    return cycles
+def times_of(work: Work, constants: Constants) -> Times:
+    """What entries take.
+
+    A K tile takes the longer of its wgmma time and the time until its operands are there: CTAs
+    that share an SM share both. Where warpgroups take turns, one stores while the other multiplies.
+    """
+    multiply = work.multiply * work.sharing
+    feed = np.maximum(
+        work.fed * work.sharing / constants.feed_bytes, constants.stage_latency / work.stages
+    )
+    per_k_tile = _both(multiply, feed, constants.exposed_feed)
+    turn = np.where(work.early, constants.early_latency, constants.turn_latency)
+    alone = np.where(work.shared, constants.shared_latency, constants.tile_latency)
+    latency = np.where(work.pingpong, turn, alone)
+    per_value = sum(getattr(constants, name) * share for name, share in work.steps.items())
+    whole, end = _tile(
+        work, work.k_tiles * per_k_tile, latency + per_value * work.values, constants
+    )
+    if not (work.parts > 1).any():
+        return Times(whole, end, whole, whole)
+    multiplied = -(-work.k_tiles // work.parts) * per_k_tile
+    part, _ = _tile(work, multiplied, latency + constants.part_value * work.values, constants)
+    adding = (per_value + constants.sum_value * work.parts) * work.sum_values * work.sharing
+    return Times(whole, end, part, constants.sum_latency + adding)
 
 
-def _makespan(launch: Grid, problem: Problem, clusters: int, constants: Constants) -> float:
+def _tile(
+    work: Work, multiply: Floats, store: Floats, constants: Constants
+) -> tuple[Floats, Floats]:
+    """Cycles from tile to tile, and more until the last one is stored."""
+    alone = multiply + store
+    taken = np.where(work.pingpong, _both(alone / 2, multiply, constants.exposed_turn), alone)
+    return taken, np.maximum(alone - taken, 0.0)
+
+
+def least_busy(work: Work, times: Times) -> Floats:
+    """Cycles that the SMs are busy with each launch at least; ``makespan`` finds how many."""
+    split = work.parts > 1
+    each: Floats = np.where(split, work.parts * times.part, times.whole)
+    total = each * work.whole
+    longest = shortest = times.whole
+    late = np.where(work.first, 0.0, times.whole)
+    if split.any():
+        total = total + work.sums * times.add_up
+        longest = np.where(split, times.part + times.add_up, times.whole)
+        shortest = np.where(split, np.minimum(times.part, times.add_up), times.whole)
+        late = np.where(split, times.add_up, late)
+    mean = np.add.reduceat(total, work.starts) / work.clusters
+    rounds = -(-work.entries // work.clusters) * np.minimum.reduceat(shortest, work.starts)
+    played = np.maximum(np.maximum(mean, rounds), np.maximum.reduceat(longest, work.starts))
+    first_ends = np.maximum.reduceat(np.where(work.first, longest, 0.0), work.starts)
+    rest_ends = mean + np.maximum.reduceat(late, work.starts) / 2
+    long_list = work.entries > PLAYED * work.clusters
+    return np.where(long_list, np.maximum(first_ends, rest_ends), played)
+
+
+@dataclass(frozen=True)
+class Order:
+    """The entries of a launch as they are handed out, each by its group."""
+
+    parts: Ints
+    whole: Ints
+    sums: Ints
+    first: int  # of ``whole``, that come before all others
+
+
+def order_of(launch: Grid, problem: Problem) -> Order:
+    """The order in which a launch's entries are handed out."""
+    of, split = handed_out(launch, problem), launch.parts > 1
+    first = int(launch.whole[come_first(launch) & ~split].sum())
+    if not launch.slots:
+        return Order(of[:0], of, of[:0], first)
+    in_parts, in_runs = of[split[of]], runs(launch)
+    return Order(
+        np.repeat(in_parts, launch.parts[in_parts]),
+        of[~split[of]],
+        np.repeat(in_runs, launch.sums[in_runs]),
+        first,
+    )
+
+
+def makespan(times: Times, order: Order, clusters: int) -> float:
     """Cycles until all is done, as every free CTA takes the next entry of the list.
 
     Short lists are played through. Of long ones what comes first is, which may end last; for the
     others the mean load plus half an entry is as good.
     """
-    parts, whole, sums = _in_order(launch, problem, clusters, constants)
+    parts, whole, sums = (
+        of[by]
+        for of, by in zip(
+            (times.part, times.whole, times.add_up),
+            (order.parts, order.whole, order.sums),
+            strict=True,
+        )
+    )
     free = [0.0] * clusters
     _play(free, parts)
     complete = max(free)
@@ -156,10 +343,9 @@ def _makespan(launch: Grid, problem: Problem, clusters: int, constants: Constant
         _play(free, whole)
         _play(free, sums, complete)
         return max(free)
-    first = int(launch.whole[come_first(launch) & (launch.parts == 1)].sum())
-    _play(free, whole[:first])
+    _play(free, whole[: order.first])
     adding = float(sums.max(initial=0.0))
-    longest = max(float(whole[first:].max(initial=0.0)), adding)
+    longest = max(float(whole[order.first :].max(initial=0.0)), adding)
     mean = float(parts.sum() + whole.sum() + sums.sum()) / clusters
     return max(*free, complete + adding, mean + longest / 2)
 
@@ -170,76 +356,16 @@ def _play(free: list[float], entries: Floats, begin: float = 0.0) -> None:
         heapq.heapreplace(free, max(free[0], begin) + entry)
 
 
-def _in_order(
-    launch: Grid, problem: Problem, clusters: int, constants: Constants
-) -> tuple[Floats, Floats, Floats]:
-    """Cycles of all entries, in the order of the list: parts, whole tiles, what adds up parts."""
-    of = handed_out(launch, problem)
-    waits = _waits(launch, problem, constants)
-    widths = launch.rows / launch.high
-    whole = _cycles(launch, clusters, widths, launch.k_tiles, waits, constants)
-    if not launch.slots:
-        return np.empty(0), whole[of], np.empty(0)
-    split = launch.parts[of] > 1
-    counts = launch.parts[of[split]]
-    of_parts, parts, part = np.repeat(of[split], counts), np.repeat(counts, counts), within(counts)
-    k_tiles = launch.k_tiles[of_parts]
-    k_tiles = k_tiles * (part + 1) // parts - k_tiles * part // parts
-    multiply = _cycles(launch, clusters, widths[of_parts], k_tiles, 0, constants)
-    adding = constants.part_per_value * launch.parts.astype(np.float64)
-    add_up = _cycles(launch, clusters, REDUCED_ROWS, 0, adding, constants)
-    order = runs(launch)
-    return multiply, whole[of[~split]], np.repeat(add_up[order], launch.sums[order])
+def together(work: Work, times: Times, busy: Floats, constants: Constants) -> Floats:
+    """Cycles of launches whose SMs are busy for so many, and that move bytes meanwhile."""
+    nbytes = work.read + constants.reread * work.again + constants.write * work.written
+    memory = np.add.reduceat(nbytes, work.starts) / constants.memory_bytes / work.sms
+    ends = np.maximum.reduceat(np.where(work.parts > 1, 0.0, times.end), work.starts)
+    latency = constants.launch_latency + constants.cluster_latency * work.clustered
+    return latency + ends + _both(busy, memory, constants.exposed_memory)
 
 
-def _cycles(
-    launch: Grid,
-    clusters: Ints | int,
-    width: Floats | int,
-    k_tiles: Ints | Floats | int,
-    more_per_value: Floats | float,
-    constants: Constants,
-) -> Floats:
-    """Cycles that entries, which multiply K tiles or add up parts, keep a CTA (or cluster) busy.
-
-    ``more_per_value`` is what each value of D takes besides its way from the sums to memory.
-    A K tile takes the longer of its wgmma time and the time to draw its operands from L2; CTAs
-    share both where several are on one SM.
-    """
-    kernel = launch.kernel
-    sharing = np.maximum(1.0, clusters * kernel.cluster / launch.machine.sm_count)
-    multiply = 2 * kernel.rows * width * K_TILE / WGMMA_FLOP
-    feed = (kernel.rows + width / kernel.cluster) * K_TILE * 2 / constants.feed_bytes
-    per_k_tile = np.maximum(multiply, feed) + constants.exposed_feed * np.minimum(multiply, feed)
-    shown = constants.pingpong_epilogue if kernel.pingpong else 1.0
-    per_value = shown * constants.epilogue_per_value + more_per_value
-    epilogue = per_value * kernel.rows * width
-    work = epilogue + k_tiles * per_k_tile
-    cycles: Floats = constants.tile_latency + work * sharing
-    return cycles
-
-
-def _waits(launch: Grid, problem: Problem, constants: Constants) -> Floats:
-    """Cycles that each value of D takes longer for a C in the ring, by group; 0 where beta is."""
-    columns, groups, kernel = problem.columns, launch.groups, launch.kernel
-    short = columns.size("c")[groups] == 2
-    shown = constants.pingpong_epilogue if kernel.pingpong else 1.0
-    waits = shown * np.where(short, constants.c2_per_value, constants.c4_per_value)
-    found: Floats = np.where(columns.beta[groups] != 0, waits, 0.0)
+def _both(one: Floats, other: Floats, exposed: float) -> Floats:
+    """What two things take that overlap: the longer, and a share of the shorter."""
+    found: Floats = np.maximum(one, other) + exposed * np.minimum(one, other)
     return found
-
-
-def _bytes(launch: Grid, problem: Problem, constants: Constants) -> Floats:
-    """Of each group: A, D and C once, and B once for every panel that streams it, unless it stays.
-
-    What several tiles read again comes from the L2 and counts in part.
-    """
-    columns, groups, kernel = problem.columns, launch.groups, launch.kernel
-    m, n, k = columns.m[groups], columns.n[groups], columns.depth[groups]
-    size, size_d = dtypes.BY_NAME[kernel.operand].size, dtypes.BY_NAME[kernel.output].size
-    of_a, of_b = m * k * size, n * k * size
-    panels = np.where(of_b > L2_BYTES, -(-m // PANEL_ROWS), 1)
-    written = m * n * size_d * np.where(columns.beta[groups] != 0, 2, 1)
-    again = of_a * (launch.wide - 1) + of_b * (launch.high - 1)
-    nbytes: Floats = of_a + of_b * panels + written + constants.reread * again
-    return nbytes

@@ -99,6 +99,13 @@ class Choice:
         parts = f" k/{self.splits}" if self.splits > 1 else ""
         return f"{self.kernel} w{self.width}{parts}"
 
+    @classmethod
+    def parsed(cls, text: str) -> Choice:
+        """The choice that says so of itself: ``128x256 w256 k/8``."""
+        kernel, width, *parts = text.split()
+        splits = int(parts[0].removeprefix("k/")) if parts else 1
+        return cls(kernel, int(width.removeprefix("w")), splits)
+
 
 @dataclass(frozen=True)
 class Grid:
@@ -210,19 +217,19 @@ def grid(
     columns = problem.columns
     m, n, k = columns.m[groups], columns.n[groups], columns.depth[groups]
     widths = _ceil(_ceil(m, _ceil(m, widest)), kernel.width_step) * kernel.width_step
-    fused, narrow = _fused(problem, groups), max(FUSED_NARROW, kernel.width_step)
-    some_fused = bool(fused.any())
+    fusing, narrow = fused(problem, groups), max(FUSED_NARROW, kernel.width_step)
+    some_fused = bool(fusing.any())
     if some_fused:
         most = max(narrow, widest // FUSED_STEP * FUSED_STEP)
         of_elements = min(most, ELEMENTS_WIDTH)
-        limit = np.where(_c_by_elements(problem, groups), of_elements, most)
-        widths = np.where(fused, np.minimum(limit, _fusible(m, narrow)), widths)
+        limit = np.where(c_by_elements(problem, groups), of_elements, most)
+        widths = np.where(fusing, np.minimum(limit, _fusible(m, narrow)), widths)
     widths[k == 0] = REDUCED_ROWS  # what the kernel does where it only adds up, here nothing
     high = _ceil(m, widths)
     last = widths
     if some_fused:
         left = _fusible(m - (high - 1) * widths, narrow)
-        last = np.where(fused, np.minimum(widths, left), widths)
+        last = np.where(fusing, np.minimum(widths, left), widths)
     wide, k_tiles = _ceil(n, kernel.columns_per_tile), _ceil(k, K_TILE)
     longest = np.maximum(1, np.maximum.reduceat(k_tiles, starts))
     in_proportion = k_tiles * _each(splits, starts, groups) // _each(longest, starts, groups)
@@ -241,12 +248,19 @@ def grid(
     )
 
 
-def _fused(problem: Problem, groups: Ints) -> Flags:
+def fused(problem: Problem, groups: Ints) -> Flags:
     """Groups whose D is more than alpha A B."""
     columns = problem.columns
     behind = columns.bias[groups] | columns.activation[groups] | columns.gate[groups]
-    fused: Flags = (columns.beta[groups] != 0) | (behind != 0)
-    return fused
+    found: Flags = (columns.beta[groups] != 0) | (behind != 0)
+    return found
+
+
+def whole_words(problem: Problem, groups: Ints, kernel: Kernel) -> Flags:
+    """Groups whose D has rows of whole 16-byte words."""
+    columns, word = problem.columns, 16 // dtypes.BY_NAME[kernel.output].size
+    found: Flags = (columns.d_columns[groups] % word == 0) & (columns.ldd[groups] % word == 0)
+    return found
 
 
 def _fusible(rows: Ints, narrow: int) -> Ints:
@@ -258,7 +272,7 @@ def _fusible(rows: Ints, narrow: int) -> Ints:
     return np.where(rows <= narrow, narrow, wide)
 
 
-def _c_by_elements(problem: Problem, groups: Ints) -> Flags:
+def c_by_elements(problem: Problem, groups: Ints) -> Flags:
     """Groups whose C TMA cannot bring: in the order that a gate needs, or with rows too long."""
     columns = problem.columns
     row_bytes = columns.ldc[groups] * columns.size("c")[groups]
@@ -271,7 +285,7 @@ def _c_by_residues(problem: Problem, groups: Ints) -> Flags:
     """Groups whose C has rows that TMA cannot step over, but over every eighth of them."""
     columns = problem.columns
     off = columns.ldc[groups] * columns.size("c")[groups] % STRIDE_STEP != 0
-    found: Flags = (columns.beta[groups] != 0) & off & ~_c_by_elements(problem, groups)
+    found: Flags = (columns.beta[groups] != 0) & off & ~c_by_elements(problem, groups)
     return found
 
 
@@ -326,21 +340,19 @@ def cut(problem: Problem, groups: Ints, kernel: Kernel, choice: Choice, machine:
     planned = grid(problem, groups, kernel, choice.width, machine, choice.splits)
     columns = problem.columns
     alpha, beta = columns.alpha[groups], columns.beta[groups]
-    word = 16 // dtypes.BY_NAME[kernel.output].size
-    words = (columns.d_columns[groups] % word == 0) & (columns.ldd[groups] % word == 0)
     of_group = np.zeros(len(groups), TILE)
     of_group["group"] = np.arange(len(groups))
     of_group["box"], of_group["k_tiles"] = planned.widths, planned.k_tiles
     of_group["alpha"], of_group["beta"] = alpha, beta
     gated = columns.gate[groups] != 0
     of_group["flags"] = (
-        words * TILE_WORDS
-        + _fused(problem, groups) * TILE_FUSED
+        whole_words(problem, groups, kernel) * TILE_WORDS
+        + fused(problem, groups) * TILE_FUSED
         + gated * TILE_GATED
         + (gated & (columns.n[groups] % 16 == 0)) * TILE_EIGHTS
     )
     of_group["flags"] += _c_by_residues(problem, groups) * np.uint32(TILE_RESIDUES)
-    in_ring = (beta != 0) & ~_c_by_elements(problem, groups) & (planned.k_tiles > 0)
+    in_ring = (beta != 0) & ~c_by_elements(problem, groups) & (planned.k_tiles > 0)
     of_group["c_stages"] = np.where(in_ring, kernel.rows // 64 * columns.size("c")[groups] // 2, 0)
     in_runs = runs(planned)
     tiles = np.repeat(np.take(of_group, in_runs), planned.whole[in_runs])
