@@ -25,7 +25,7 @@ from gemmctl.planning import choosing, cost, plan, refusals, tables, tiling
 from gemmctl.planning.arena import ALIGNMENT, FENCE
 from gemmctl.planning.plan import Plan
 from gemmctl.planning.refusals import MAX_TILES
-from gemmctl.planning.tiling import H200, Choice, Launch, Machine
+from gemmctl.planning.tiling import H200, Choice, Machine
 from support import PROBLEMS, Clock, make_problem
 
 KERNELS = cubins.manifest().kernels
