@@ -21,6 +21,8 @@ from gemmctl.planning.tiling import (
     H200,
     PANEL_ROWS,
     Choice,
+    Grid,
+    Ints,
     Launch,
     Machine,
     come_first,
@@ -511,14 +513,21 @@ def test_launches_of_one_stream_add_up_beside_another() -> None:
 # What a launch costs at least
 
 
+def least(
+    launches: Grid, some: Problem, starts: Ints = ALONE, constants: Constants = FITTED
+) -> list[float]:
+    asked = cost.asked_of(some, launches.groups, launches.kernel)
+    return cost.at_least(launches, asked, starts, constants).tolist()
+
+
 @patient
 @given(launches(), st.sampled_from([FITTED, IDEAL, replace(FITTED, sum_value=90)]))
 def test_no_launch_takes_less_than_it_takes_at_least(
     drawn: tuple[Problem, Launch], constants: Constants
 ) -> None:
     some, launch = drawn
-    (least,) = cost.at_least(launch, some, ALONE, constants)
-    assert least <= cost.estimate(launch, some, constants) * (1 + 1e-12)
+    (bound,) = least(launch, some, constants=constants)
+    assert bound <= cost.estimate(launch, some, constants) * (1 + 1e-12)
 
 
 @patient
@@ -526,17 +535,17 @@ def test_no_launch_takes_less_than_it_takes_at_least(
 def test_what_a_launch_of_equal_tiles_takes_at_least_is_what_it_takes(
     m: int, n: int, k: int, kernel: Kernel
 ) -> None:
-    some = make_problem(f"m: {m}, n: {n}, k: {k}")
-    launch = cut(some, np.array([0]), kernel, Choice(kernel.name, kernel.max_width), H200)
-    (least,) = cost.at_least(launch, some, ALONE)
-    assert least == pytest.approx(cost.estimate(launch, some), rel=1e-12)
+    some = make_problem(*[f"m: {m}, n: {n}, k: {k}"] * 2)
+    launch = cut(some, np.arange(2), kernel, Choice(kernel.name, kernel.max_width), H200)
+    (bound,) = least(launch, some)
+    assert bound == pytest.approx(cost.estimate(launch, some), rel=1e-12)
 
 
 def test_what_a_long_list_takes_at_least_is_what_it_takes() -> None:
     some = make_problem(tiles(800, k=640), tiles(800, k=64))
     launch = launch_of(some)
-    (least,) = cost.at_least(launch, some, ALONE)
-    assert least == pytest.approx(cost.estimate(launch, some), rel=1e-12)
+    (bound,) = least(launch, some)
+    assert bound == pytest.approx(cost.estimate(launch, some), rel=1e-12)
 
 
 def test_many_launches_take_at_least_what_each_takes_by_itself() -> None:
@@ -544,7 +553,8 @@ def test_many_launches_take_at_least_what_each_takes_by_itself() -> None:
     starts = np.array([0, 2, 3])
     together = grid(some, np.arange(4), KERNELS[0], 256, H200, np.array([1, 4, 1]), starts)
     expected = [
-        cost.at_least(grid(some, np.array(own), KERNELS[0], 256, H200, splits), some, ALONE)[0]
+        bound
         for own, splits in (([0, 1], 1), ([2], 4), ([3], 1))
+        for bound in least(grid(some, np.array(own), KERNELS[0], 256, H200, splits), some)
     ]
-    assert cost.at_least(together, some, starts).tolist() == expected
+    assert least(together, some, starts) == expected

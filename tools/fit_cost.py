@@ -112,7 +112,8 @@ class Sheet:
                 for number, (choice, launch) in enumerate(zip(choices, launches, strict=True)):
                     index = seen.setdefault((one.name, number, choice), len(works))
                     if index == len(works):
-                        works.append(cost.work_of(launch, one.exchanged))
+                        asked = cost.asked_of(one.exchanged, launch.groups, launch.kernel)
+                        works.append(cost.work_of(launch, asked))
                         self._played.append(_to_play(launch, one.exchanged, works[-1]))
                     own.append(index)
                 self._of_launch.append(own)

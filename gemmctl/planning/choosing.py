@@ -28,18 +28,19 @@ def choose(
     """
     groups, sizes = np.concatenate(launches), [len(launch) for launch in launches]
     starts = np.cumsum([0, *sizes[:-1]])
+    asked = cost.asked_of(problem, groups, kernels[0])
     ways: list[tuple[Kernel, int, Ints]] = []
     bounds: list[Floats] = []
     for kernel in kernels:
         for width in tiling.widths(kernel):
             whole = tiling.grid(problem, groups, kernel, width, machine)
             ways.append((kernel, width, np.ones_like(starts)))
-            bounds.append(cost.at_least(whole, problem, starts))
+            bounds.append(cost.at_least(whole, asked, starts))
             for splits in tiling.splits(whole, starts) if split else ():
                 if splits.max() > 1:
                     parted = tiling.grid(problem, groups, kernel, width, machine, splits, starts)
                     ways.append((kernel, width, splits))
-                    bounds.append(cost.at_least(parted, problem, starts))
+                    bounds.append(cost.at_least(parted, asked, starts))
     return [
         _least(problem, own, ways, i, bound, machine)
         for i, (own, bound) in enumerate(zip(launches, np.transpose(bounds), strict=True))
@@ -59,6 +60,7 @@ def _least(
     ``bounds`` say what each costs at least.
     """
     least, best = np.inf, 0
+    asked = cost.asked_of(problem, groups, ways[0][0])
     seen = set()
     for index in np.argsort(bounds, kind="stable").tolist():
         kernel, width, splits = ways[index]
@@ -69,7 +71,8 @@ def _least(
         if same in seen:  # another width, or no split, that is the same cut
             continue
         seen.add(same)
-        found = cost.estimate(planned, problem)
+        exact = cost.exact(planned)
+        found = bounds[index] if exact else cost.estimate(planned, problem, asked=asked)
         if (found, index) < (least, best):
             least, best = found, index
     kernel, width, splits = ways[best]

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gemmctl.kernels.constants import ACTIVATION_GELU, K_TILE, REDUCED_ROWS
+from gemmctl.kernels.cubins import Kernel
 from gemmctl.lists.problem import Problem
 from gemmctl.operands import dtypes
 from gemmctl.planning.queue import Queue
@@ -84,11 +85,23 @@ FITTED = Constants()
 
 
 @dataclass(frozen=True)
+class Asked:
+    """What groups ask for, however they are cut; one entry per group."""
+
+    of_a: Ints  # bytes
+    of_b: Ints
+    read: Ints  # bytes that have to come from memory
+    written: Ints
+    early: Flags  # whether a tile's record is given back before D is stored
+    steps: Mapping[str, Floats]  # what each value goes through, by the constant, and how often
+
+
+@dataclass(frozen=True)
 class Work:
     """Launches as the model sees them: what does not depend on its constants.
 
     ``starts`` and what follows up to ``clustered`` have an entry per launch, all else one per
-    group, or one for all groups.
+    group, or a single one for all.
     """
 
     starts: Ints  # where the groups of each launch begin
@@ -108,12 +121,12 @@ class Work:
     multiply: Floats  # cycles of a K tile on the tensor cores
     fed: Floats  # bytes that a CTA draws for a K tile
     values: Floats  # of a tile that a warpgroup stores
-    sum_values: Floats  # of an entry that adds up parts
-    early: Flags  # whether a tile's record is given back before D is stored
-    read: Floats  # bytes that have to come from memory
-    again: Floats  # that tiles read again
+    sum_values: Ints | int  # of an entry that adds up parts
+    early: Flags  # and what follows: of Asked
+    read: Ints
+    again: Ints  # bytes that tiles read again
     written: Ints
-    steps: Mapping[str, Floats]  # what each value goes through, by the constant, and how often
+    steps: Mapping[str, Floats]
 
 
 @dataclass(frozen=True)
@@ -126,14 +139,22 @@ class Times:
     add_up: Floats  # what adds up parts
 
 
-def estimate(launch: Grid, problem: Problem, constants: Constants = FITTED) -> float:
+def estimate(
+    launch: Grid, problem: Problem, constants: Constants = FITTED, asked: Asked | None = None
+) -> float:
     """Cycles a launch takes: the longer of its work on the SMs and its bytes from memory.
 
     Some of the shorter shows, too: it does not hide all the time, and what it does costs power.
+    ``asked`` is what ``asked_of`` says of the launch, where that is known.
     """
-    work = work_of(launch, problem)
+    asked = asked or asked_of(problem, launch.groups, launch.kernel)
+    work = work_of(launch, asked)
     times = times_of(work, constants)
-    busy = np.array([makespan(times, order_of(launch, problem), int(work.clusters[0]))])
+    if exact(launch):
+        busy = least_busy(work, times)
+    else:
+        played = makespan(times, order_of(launch, problem), int(work.clusters[0]))
+        busy = np.array([played])
     return float(together(work, times, busy, constants)[0])
 
 
@@ -158,17 +179,22 @@ def all_together(
 
 
 def at_least(
-    launches: Grid, problem: Problem, starts: Ints, constants: Constants = FITTED
+    launches: Grid, asked: Asked, starts: Ints = ALONE, constants: Constants = FITTED
 ) -> Floats:
     """Cycles that each of some launches takes at least by ``estimate``, in a fraction of its time.
 
-    The groups of a launch begin at ``starts`` and end with the next one's. Exact up to rounding
-    for launches of equal entries, and for those that are too long to be played through and have
-    nothing that comes first.
+    The groups of a launch begin at ``starts`` and end with the next one's. What ``estimate`` finds
+    for a launch that is ``exact``; up to rounding, also for other launches of equal entries, and
+    for those that are too long to be played through and have nothing that comes first.
     """
-    work = work_of(launches, problem, starts)
+    work = work_of(launches, asked, starts)
     times = times_of(work, constants)
     return together(work, times, least_busy(work, times), constants)
+
+
+def exact(launch: Grid) -> bool:
+    """Whether a launch takes what it takes at least: all its entries are equal."""
+    return len(launch.groups) == 1 and not launch.slots
 
 
 def copying(nbytes: int, machine: Machine, constants: Constants = FITTED) -> float:
@@ -176,26 +202,51 @@ def copying(nbytes: int, machine: Machine, constants: Constants = FITTED) -> flo
     return constants.packing_latency + 2 * nbytes / constants.packing_bytes / machine.sm_count
 
 
-def work_of(launches: Grid, problem: Problem, starts: Ints = ALONE) -> Work:
+def asked_of(problem: Problem, groups: Ints, kernel: Kernel) -> Asked:
+    """What groups ask for, of any kernel of such types."""
+    columns = problem.columns
+    m, n, k = columns.m[groups], columns.n[groups], columns.depth[groups]
+    size, size_d = dtypes.BY_NAME[kernel.operand].size, dtypes.BY_NAME[kernel.output].size
+    of_a, of_b, of_d = m * k * size, n * k * size, m * columns.d_columns[groups]
+    read = of_a + of_b * np.where(of_b > L2_BYTES, -(-m // PANEL_ROWS), 1)
+    words, more = whole_words(problem, groups, kernel), fused(problem, groups)
+    halved = np.where(columns.gate[groups] != 0, 0.5, 1.0)  # values of D for each of x
+    steps = {"value": np.ones(len(groups)), "stored_byte": halved * size_d, "element": ~words}
+    if more.any():
+        beta, by_elements = columns.beta[groups] != 0, c_by_elements(problem, groups)
+        size_c = columns.size("c")[groups]
+        read = read + of_d * size_c * beta
+        steps |= {
+            "bias": columns.bias[groups] != 0,
+            "special": columns.activation[groups] >= ACTIVATION_GELU,
+            "c2": beta & ~by_elements & (size_c == 2),
+            "c4": beta & ~by_elements & (size_c == 4),
+            "c_element": by_elements,
+        }
+    return Asked(
+        of_a=of_a,
+        of_b=of_b,
+        read=read,
+        written=of_d * size_d,
+        early=more | ~words,
+        steps={name: share for name, share in steps.items() if share.any()},
+    )
+
+
+def work_of(launches: Grid, asked: Asked, starts: Ints = ALONE) -> Work:
     """What there is to do, of launches whose groups begin at ``starts``."""
-    kernel, columns, groups = launches.kernel, problem.columns, launches.groups
-    sms = launches.machine.sm_count
+    kernel, sms = launches.kernel, launches.machine.sm_count
     entries = np.add.reduceat(launches.entries, starts)
     clusters = np.minimum(launches.room, entries)
     of = clusters  # of each group's launch
     if len(starts) > 1:
-        of = np.repeat(clusters, np.diff(starts, append=len(groups)))
-    width = launches.rows / launches.high
+        of = np.repeat(clusters, np.diff(starts, append=len(launches.groups)))
+    high, wide = launches.high, launches.wide
+    width = launches.rows / high
     # Narrow tiles wait for shared memory, which hands out all of B for few rows of A.
     cycles = np.maximum(width / 2, (WGMMA_ROWS + width) * 32 / SHARED_BYTES)
-    warpgroups = 1 if kernel.pingpong else kernel.threads // 128 - 1
-    held = kernel.rows / warpgroups
-    m, n, k = columns.m[groups], columns.n[groups], columns.depth[groups]
-    size, size_d = dtypes.BY_NAME[kernel.operand].size, dtypes.BY_NAME[kernel.output].size
-    of_a, of_b = m * k * size, n * k * size
-    of_c = m * columns.d_columns[groups] * columns.size("c")[groups]
-    beta = columns.beta[groups] != 0
-    words = whole_words(problem, groups, kernel)
+    held = kernel.rows // (1 if kernel.pingpong else kernel.threads // 128 - 1)
+    size = dtypes.BY_NAME[kernel.operand].size
     return Work(
         starts=starts,
         entries=entries,
@@ -212,33 +263,15 @@ def work_of(launches: Grid, problem: Problem, starts: Ints = ALONE) -> Work:
         pingpong=kernel.pingpong,
         shared=kernel.ctas_per_sm > 1,
         multiply=kernel.rows // WGMMA_ROWS * (K_TILE // 16) * cycles,
-        fed=(kernel.rows + launches.widths / kernel.cluster) * K_TILE * size,
+        fed=(kernel.rows + launches.widths / kernel.cluster) * (K_TILE * size),
         values=held * width,
-        sum_values=np.full(len(groups), REDUCED_ROWS * held),
-        early=fused(problem, groups) | ~words,
-        read=of_a + of_b * np.where(of_b > L2_BYTES, -(-m // PANEL_ROWS), 1) + of_c * beta,
-        again=of_a * (launches.wide - 1) + of_b * (launches.high - 1),
-        written=m * columns.d_columns[groups] * size_d,
-        steps=_steps(problem, groups, size_d, words),
+        sum_values=REDUCED_ROWS * held,
+        early=asked.early,
+        read=asked.read,
+        again=asked.of_a * (wide - 1) + asked.of_b * (high - 1),
+        written=asked.written,
+        steps=asked.steps,
     )
-
-
-def _steps(problem: Problem, groups: Ints, size_d: int, words: Flags) -> dict[str, Floats]:
-    """What each value of a group goes through behind the sums."""
-    columns = problem.columns
-    of_d = np.where(columns.gate[groups] != 0, 0.5, 1.0)  # values of D for each of x
-    steps = {"value": np.ones(len(groups)), "stored_byte": of_d * size_d, "element": ~words}
-    if fused(problem, groups).any():
-        beta, by_elements = columns.beta[groups] != 0, c_by_elements(problem, groups)
-        short = columns.size("c")[groups] == 2
-        steps |= {
-            "bias": columns.bias[groups] != 0,
-            "special": columns.activation[groups] >= ACTIVATION_GELU,
-            "c2": beta & ~by_elements & short,
-            "c4": beta & ~by_elements & ~short,
-            "c_element": by_elements,
-        }
-    return {name: share for name, share in steps.items() if share.any()}
 
 
 def times_of(work: Work, constants: Constants) -> Times:

@@ -1,0 +1,92 @@
+"""Write variants of the lists of a family: what users add to a product, one thing a list.
+
+    gemmctl gen family FAMILY
+    python tools/vary_lists.py FAMILY VARIANTS
+
+Every list of prefill, decode, lora, batched and random gets two of what TURNS names for its kind,
+in turns: something added to its defaults, or an n or k off 16 bytes. Lists of several problems get
+none, and those with an odd n no gate.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+ADDED = {
+    "beta": {"beta": "1"},
+    "inplace": {"beta": "1", "inplace": "true"},
+    "betaf32": {"beta": "1", "c": "f32", "d": "f32"},
+    "bias": {"bias": "n"},
+    "gelu": {"bias": "n", "activation": "gelu"},
+    "geltanh": {"activation": "gelu_tanh"},
+    "relu": {"activation": "relu"},
+    "silu": {"activation": "silu"},
+    "swiglu": {"activation": "silu", "gate": "halves"},
+    "pairs": {"activation": "silu", "gate": "pairs"},
+    "rows": {"b_layout": "row"},
+    "acol": {"a_layout": "col"},
+    "dcol": {"d_layout": "col"},
+    "f32": {"d": "f32"},
+    "alpha": {"alpha": "0.5"},
+}
+LESS = {"oddn": ("n", 1), "oddk": ("k", 4)}  # the extent that is taken so much from
+TURNS = {
+    "prefill": ("swiglu", "rows", "beta", "oddn", "oddk", "pairs", "f32", "inplace"),
+    "decode": ("swiglu", "beta", "rows", "bias", "oddk", "pairs"),
+    "lora": ("beta", "inplace", "bias", "rows", "oddn", "f32"),
+    "batched": (
+        *("gelu", "beta", "rows", "bias", "acol"),
+        *("betaf32", "dcol", "silu", "alpha", "relu"),
+    ),
+    "random": ("beta", "gelu", "rows", "bias", "geltanh", "dcol", "silu", "inplace"),
+}
+
+
+def variants(family: Path) -> Iterator[tuple[str, str]]:
+    """Names and texts."""
+    for kind, turns in TURNS.items():
+        for number, path in enumerate(sorted(family.glob(f"{kind}-*.yaml"))):
+            text = path.read_text(encoding="utf-8")
+            for place in (number, number + len(turns) // 2):
+                variant = turns[place % len(turns)]
+                name = f"{path.stem}-{variant}"
+                if made := varied(text, variant):
+                    yield name, re.sub(r"- name: \S+", f"- name: {name}", made)
+
+
+def varied(text: str, variant: str) -> str | None:
+    """A list with one thing more; None if it has several problems, or cannot have that."""
+    if text.count("- name:") > 1:
+        return None
+    if variant in LESS:
+        extent, less = LESS[variant]
+        return re.sub(rf"\b{extent}: (\d+)", lambda m: f"{extent}: {int(m[1]) - less}", text)
+    (written,) = re.findall(r"defaults: \{(.*)\}", text)
+    defaults = dict(pair.split(": ") for pair in written.split(", "))
+    added = ADDED[variant]
+    if "gate" in added and any(int(n) % 2 for n in re.findall(r"\bn: (\d+)", text)):
+        return None
+    if variant in ("f32", "betaf32") and defaults.get("d") == "f32":  # it is already: narrower
+        added = {key: value for key, value in added.items() if key != "c"} | {"d": defaults["a"]}
+    words = ", ".join(f"{key}: {value}" for key, value in {**defaults, **added}.items())
+    return text.replace(f"{{{written}}}", f"{{{words}}}", 1)
+
+
+def main() -> None:
+    """Write a file for every variant."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("family", type=Path, help="the folder that gemmctl gen family wrote")
+    parser.add_argument("variants", type=Path, help="the folder to write to")
+    arguments = parser.parse_args()
+    arguments.variants.mkdir(parents=True, exist_ok=True)
+    for name, text in variants(arguments.family):
+        (arguments.variants / f"{name}.yaml").write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
