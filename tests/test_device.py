@@ -1160,8 +1160,7 @@ def test_samples_back_to_back_are_graphs_of_many_runs_and_none_waits_for_the_hos
     driver.ahead, made = AT_ONCE, plan_of(*GROUPS)
     samples, queued = sustained(driver, made, 10.0)
     assert [sample.seconds for sample in samples] == pytest.approx([5e-3 / gpu.WARM_RUNS] * 9)
-    captured = ["gemm"] * (gpu.WARM_RUNS * len(made.launches))
-    assert queued == captured + ["graph"] + ["record", "graph", "record"] * 9
+    assert queued == CAPTURED * gpu.WARM_RUNS + ["graph"] + ["record", "graph", "record"] * 9
 
 
 def test_all_that_ended_while_somebody_watched_is_queued_anew_before_they_watch_again(

@@ -248,13 +248,13 @@ def test_resume_starts_anew_where_there_is_nothing_yet(gemmctl: Command, three: 
     [
         (("--max-time", "0.1"), "settings.max_time_s (0.05 and 0.1)"),
         ((*QUICK, "--seed", "1"), "settings.data.seed (0 and 1)"),
-        ((*QUICK, "--kernel", "128x256"), "problem 'one' ran with other choices"),
+        ((*QUICK, "--kernel", "128x192-c2p"), "problem 'one' ran with other choices"),
     ],
 )
 def test_a_run_that_would_be_another_is_not_resumed(
     options: tuple[str, ...], complaint: str, gemmctl: Command, three: Path
 ) -> None:
-    gemmctl("run", three, *QUICK, "-q", "-o", "x.json", "--only", "one")
+    gemmctl("run", three, *QUICK, "-q", "-o", "x.json", "--only", "one", "--kernel", "64x128")
     before = (three.parent / "x.json").read_text()
     done = gemmctl("run", three, *options, "-o", "x.json", "--resume", "-f", "jsonl")
     assert (done.returncode, done.stdout) == (2, "")
