@@ -6,7 +6,8 @@ import json
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ problems:
   - name: p
     groups: [{m: 128, n: 256, k: 65536}, {m: 65536, n: 16384, k: 8192, d: f32}]
 """
-FOREVER = Settings(max_time_s=1e9)
+FOREVER = Settings(max_time_s=1e9, all=True)
 
 
 def planned(text: str) -> Plan:
@@ -182,6 +183,30 @@ def test_every_candidate_is_measured(clock: Clock) -> None:
     ranking = measure(made, FakeDevice(clock, against_the_estimate), KERNELS, FOREVER)
     assert len(ranking.trials) == len(candidates(made, KERNELS, 0))
     assert ranking.untried == 0
+
+
+def test_what_cannot_win_by_the_model_is_left_out(clock: Clock) -> None:
+    made = planned(SQUARE)
+    device = FakeDevice(clock, lambda made: made.estimate_s)
+    ranking = measure(made, device, KERNELS, replace(FOREVER, all=False))
+    everyone = candidates(made, KERNELS, 0)
+    hopeful = [one for one in everyone if one.estimate_s <= tune.HOPELESS * made.estimate_s]
+    assert 1 < len(hopeful) < len(everyone)
+    assert [trial.plan.choices for trial in ranking.trials] == [one.choices for one in hopeful]
+    assert (ranking.hopeless, ranking.untried) == (len(everyone) - len(hopeful), 0)
+
+
+def test_what_is_left_out_depends_on_what_is_best_not_on_what_was_expected_to_be(
+    clock: Clock,
+) -> None:
+    made = planned(SQUARE)
+    device = FakeDevice(clock, against_the_estimate)  # each beats those that promised more
+    ranking = measure(made, device, KERNELS, replace(FOREVER, all=False))
+    steps = [one.estimate_s for one in candidates(made, KERNELS, 0)]
+    reached = next(
+        (i for i, (a, b) in enumerate(pairwise(steps), 1) if b > tune.HOPELESS * a), len(steps)
+    )
+    assert len(ranking.trials) == reached
 
 
 def test_the_better_half_is_measured_longer_again_and_again(clock: Clock) -> None:
@@ -417,7 +442,7 @@ def test_json_keeps_what_the_fit_needs(gemmctl: Command, two_problems: Path) -> 
     found = json.loads(gemmctl("tune", two_problems, *QUICK, "-f", "json").stdout)
     assert (found["format"], found["command"]) == (FORMAT, "tune")
     data = {"kind": "normal", "seed": 0, "version": 2}
-    assert found["settings"] == {"max_time_s": 0.1, "data": data}
+    assert found["settings"] == {"max_time_s": 0.1, "data": data, "all": False}
     assert found["device"]["kind"] == "cpu"
     assert found["cubin_sha256"] == cubins.manifest().sha256
     one = found["candidates"][0]
@@ -430,6 +455,13 @@ def test_candidates_without_time_are_told(gemmctl: Command, two_problems: Path) 
     done = gemmctl("tune", two_problems, "--max-time", "0")
     assert [row[:2] for row in rows(done.stdout)] == [["one", "1"], ["two", "1"]]
     assert "one: no time for 3 of 4 candidates; raise --max-time" in done.stderr
+
+
+def test_candidates_that_cannot_win_are_told(gemmctl: Command) -> None:
+    line = "could not win by the cost model and were left out; --all measures them"
+    some = ["tune", "--mnk", "16x16x65536", "--max-time", "9"]
+    assert line in gemmctl(*some).stderr
+    assert line not in gemmctl(*some, "--all").stderr
 
 
 def test_run_uses_what_tune_found(gemmctl: Command, two_problems: Path) -> None:

@@ -35,6 +35,9 @@ def tune(
     max_time: Annotated[
         float, typer.Option(min=0, metavar="SECONDS", help="At most so long for each problem.")
     ] = 30.0,
+    all_: Annotated[
+        bool, typer.Option("--all", help="Those too that by the cost model cannot win.")
+    ] = False,
     only: Only = None,
     columns: Columns = None,
     sort: Sort = None,
@@ -44,8 +47,9 @@ def tune(
 ) -> None:
     """Measure the ways to run each problem and keep the best.
 
-    Those that promise most are tried first, and the better half is measured longer, again and
-    again. The best is kept in a cache, where run and verify find it; of a CPU nothing is kept.
+    Those that promise most are tried first, and those that cannot win are not; the better half is
+    measured longer, again and again. The best is kept in a cache, where run and verify find it; of
+    a CPU nothing is kept.
     """
     from gemmctl.kernels import cubins
     from gemmctl.measuring import tune as tuning
@@ -55,7 +59,7 @@ def tune(
     from gemmctl.showing.table import View
 
     out = Output(format, quiet, color, View(verbose, columns, sort))
-    settings = tuning.Settings(max_time)
+    settings = tuning.Settings(max_time, all=all_)
     plans, on = ready(sources(files, mnk, count, dtype, alpha, beta), only, device, out)
     out.view.check(tune_report.columns(on.facts))
     manifest = cubins.manifest()
@@ -78,7 +82,7 @@ def tune(
                 kept |= cache.keep(best.plan, best.median_s)
             for record in tune_report.records(rankings[-1]):
                 out.stream(head, record)
-    for advice in tune_report.untried(rankings):
+    for advice in tune_report.left_out(rankings):
         out.note(advice)
     if kept:
         out.note(f"run and verify use the best from now on; it is kept in {folder()}")

@@ -111,11 +111,17 @@ def report(head: Record, rankings: Sequence[Ranking], facts: Facts, view: View) 
     )
 
 
-def untried(rankings: Iterable[Ranking]) -> list[str]:
-    """Advice on problems with candidates that there was no time for."""
-    return [
-        f"{ranking.best.plan.problem.name}: no time for {ranking.untried} of "
-        f"{ranking.untried + len(ranking.trials)} candidates; raise --max-time"
-        for ranking in rankings
-        if ranking.untried
-    ]
+def left_out(rankings: Iterable[Ranking]) -> list[str]:
+    """What is to be said of problems with candidates that were not measured."""
+    notes = []
+    for ranking in rankings:
+        name = ranking.best.plan.problem.name
+        of = f"of {ranking.hopeless + ranking.untried + len(ranking.trials)} candidates"
+        if ranking.hopeless:
+            notes.append(
+                f"{name}: {ranking.hopeless} {of} could not win by the cost model and were left "
+                "out; --all measures them"
+            )
+        if ranking.untried:
+            notes.append(f"{name}: no time for {ranking.untried} {of}; raise --max-time")
+    return notes
