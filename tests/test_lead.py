@@ -22,11 +22,28 @@ HEAD = {
 QUICK = ("--against", "", "--options", "--runs 2 --max-noise 0 --warmup 0")
 
 
-def lead(*args: str | Path) -> subprocess.CompletedProcess[str]:
+# Python imports it at its start: the CPU device fails on one list.
+FAILING = """
+from gemmctl import errors
+from gemmctl.device.cpu import CpuSession
+right = CpuSession.time
+def time(self, count, *, cold):
+    if self._plan.problem.name == "lora-002":
+        raise errors.DeviceFailed("it broke")
+    return right(self, count, cold=cold)
+CpuSession.time = time
+"""
+
+
+def lead(*args: str | Path, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     """Run the tool on the CPU device."""
-    command = [sys.executable, ROOT / "tools" / "lead.py", *args]
     return subprocess.run(
-        command, env=environment(), capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, ROOT / "tools" / "lead.py", *args],
+        env=env or environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
 
 
@@ -164,6 +181,24 @@ def test_when_the_time_is_up_what_is_done_is_kept(tmp_path: Path, family: Path) 
     assert found.returncode == 0
     assert 1 <= len(measured(path)) < 12
     assert f"{len(measured(path))} of 12 problems reached" in found.stderr
+
+
+def test_a_list_that_fails_is_left_out_and_named(tmp_path: Path, family: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(FAILING)
+    path, env = tmp_path / "run.json", environment()
+    env["PYTHONPATH"] = f"{tmp_path}:{env['PYTHONPATH']}"
+    found = lead(path, "--measure", "--family", family, *QUICK, env=env)
+    assert "lora-002 failed with exit code 4 and is left out" in found.stderr
+    assert "11 of 12 problems reached" in found.stderr
+    assert "lora-002" not in measured(path)
+
+
+def test_a_failure_before_the_first_list_is_no_lists_fault(tmp_path: Path, family: Path) -> None:
+    text = LIST.format(name="lora-002", k=1 << 30)  # more than there is memory
+    (family / "lora-002.yaml").write_text(text.replace("m: 8, n: 8", "m: 10000000, n: 8"))
+    found = lead(tmp_path / "run.json", "--measure", "--family", family, *QUICK)
+    assert found.returncode == 4
+    assert "left out" not in found.stderr
 
 
 def test_options_that_run_refuses_end_it(tmp_path: Path, family: Path) -> None:

@@ -40,7 +40,7 @@ from gemmctl.showing import saved
 # 18 samples in three turns of six, the fewest that a ratio has an interval of.
 OPTIONS = "--runs 18 --max-noise 0 --max-time 0.15"
 TITLES = ("kind", "problems", "geometric mean", "worst", "of", "beside", "a peer surely ahead")
-USAGE = 2  # gemmctl's exit code: no list is to blame
+DEVICE_FAILED, BUG = 4, 70  # gemmctl's exit codes that one list may be to blame for
 STOPPING_S = 15  # for a run to end by itself when the time is up, before it is killed
 
 
@@ -95,14 +95,13 @@ def measure(files: list[Path], save: str, against: str, options: str, limit_s: f
         command += ["--save", save, "--resume", *shlex.split(options)]
         command += ["--against", against] if against else []
         code = stopped_after(command, limit_s - (monotonic() - begin))
-        if code == USAGE:
-            sys.exit(code)
-        done = measured(save)
         if code in (0, None):
             break
+        done = measured(save)
         failing = next((path for path in left if not done.keys() >= set(names[path])), None)
-        if failing is None:
-            break
+        of_a_list = code in (DEVICE_FAILED, BUG) or code < 0  # by a signal
+        if not done or failing is None or not of_a_list:
+            sys.exit(code)
         print(f"{failing.stem} failed with exit code {code} and is left out", file=sys.stderr)
         failed.append(failing)
     reached = sum(name in measured(save) for some in names.values() for name in some)
