@@ -38,7 +38,7 @@ from gemmctl.lists import reading
 from gemmctl.showing import saved
 
 # 18 samples in three turns of six, the fewest that a ratio has an interval of.
-OPTIONS = "--runs 18 --max-noise 0 --max-time 0.15"
+OPTIONS = "--runs 18 --max-noise 0 --max-time 0.2"
 TITLES = ("kind", "problems", "geometric mean", "worst", "of", "beside", "a peer surely ahead")
 DEVICE_FAILED, BUG = 4, 70  # gemmctl's exit codes that one list may be to blame for
 STOPPING_S = 15  # for a run to end by itself when the time is up, before it is killed
