@@ -97,6 +97,33 @@ def test_any_two_results_that_reference_calls_right_agree(
         assert witness.disagreement(session) is None
 
 
+def test_a_result_of_the_same_bits_as_a_right_one_is_not_compared_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with witnessed(NORMAL, *GROUPS) as (plan, session, witness):
+        read: list[tuple[int, int]] = []
+        monkeypatch.setattr(
+            session,
+            "read",
+            lambda *place: (read.append(place), CpuSession.read(session, *place))[1],
+        )
+        assert witness.disagreement(session) is None
+        assert not read  # our own bits
+        write(session, NORMAL, 1)
+        read.clear()
+        assert [witness.disagreement(session) for _ in range(2)] == [None, None]
+        assert read == [(plan.layout.d_begin, plan.layout.d_end)]
+        assert witness.disagreement(session, "unfused") is None
+        assert len(read) == 2  # another rule
+
+
+def test_a_wrong_result_is_wrong_every_time() -> None:
+    with witnessed(INT, *GROUPS, d="f32") as (plan, session, witness):
+        d_of(plan, session, 2)[5, 301] += 1
+        assert witness.disagreement(session) is not None
+        assert witness.disagreement(session) is not None
+
+
 def test_sums_of_integers_leave_no_choice() -> None:
     with witnessed(INT, *GROUPS, d="f32") as (plan, session, witness):
         d_of(plan, session, 2)[5, 301] += 1  # the next float32

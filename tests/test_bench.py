@@ -139,8 +139,8 @@ def test_a_batch_is_about_fifty_milliseconds_of_runs(clock: Clock, plan: Plan) -
 
 def test_a_gpu_rests_before_every_batch_and_a_cpu_does_not(clock: Clock, plan: Plan) -> None:
     settings = replace(ALL_RUNS, warmup=1)
-    measure(FakeSession(clock, [1.0], wall_s=0.0049), GPU, plan, settings)
-    assert clock.slept == [bench.REST_S] * 4
+    measure(FakeSession(clock, [1.0], wall_s=0.06), GPU, plan, settings)
+    assert clock.slept == [bench.REST_S] * 40
     clock.slept.clear()
     measure(FakeSession(clock, [1.0], wall_s=0.0049), CPU, plan, settings)
     assert sum(clock.slept) == 0
@@ -221,10 +221,20 @@ def test_baselines_take_turns_with_the_session(clock: Clock, plan: Plan) -> None
     assert session.turns == ["ours", "b0", "b1"] * 5
 
 
-def test_every_turn_comes_after_the_same_rest(clock: Clock, plan: Plan) -> None:
-    session, entries = contest(clock, FakeSession(clock, [3.0, 4.0], wall_s=0.0049))
-    measure(session, GPU, plan, ALL_RUNS, entries=entries)
-    assert clock.slept == [bench.REST_S] * len(session.turns)
+def test_a_rest_is_six_times_the_batch_before_it_whose_ever_that_was(
+    clock: Clock, plan: Plan
+) -> None:
+    ours = FakeSession(clock, [1.0, 2.0], wall_s=1e-4)
+    session, entries = contest(clock, FakeSession(clock, [3.0, 4.0], wall_s=4e-4), ours=ours)
+    measure(session, GPU, plan, replace(ALL_RUNS, warmup=1, runs=30), entries=entries)
+    assert clock.slept == pytest.approx([bench.REST_S, 6e-3, 24e-3, 6e-3, 24e-3, 6e-3])
+
+
+def test_long_batches_are_followed_by_the_longest_rest(clock: Clock, plan: Plan) -> None:
+    session, entries = contest(clock, FakeSession(clock, [3.0, 4.0], wall_s=0.1))
+    measure(session, GPU, plan, replace(ALL_RUNS, runs=4), entries=entries)
+    assert clock.slept[2::2] == [bench.REST_S] * (len(clock.slept[2::2]))
+    assert len(clock.slept) > 4
 
 
 def test_a_slow_baseline_has_small_batches_of_its_own(clock: Clock, plan: Plan) -> None:

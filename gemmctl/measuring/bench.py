@@ -23,7 +23,9 @@ from gemmctl.planning.plan import Launching, Plan
 
 MIN_SAMPLES = 10  # fewer say nothing about their own spread
 BATCH_S = 0.05  # seconds of samples between two looks at the clock; an H200 slows down after it
-REST_S = 0.3  # idle seconds before every batch on a GPU, so that all start at the same power
+# Before every batch a GPU idles for REST_SHARE times as long as the one before took, REST_S seconds
+# at most, so that all start after the same mean power.
+REST_S, REST_SHARE = 0.3, 6
 WARMUP_SHARE = 0.25  # of max_time_s at most
 LONG_S = 1.0  # seconds of a run that need no warm-up, if there is no time for another
 TURNS = 3  # at least that each of several takes, so that what changes between turns shows in all
@@ -189,11 +191,11 @@ def measure(
     turns at least if the time allows. Raises DeviceFailed, also if D changes from run to run, or
     DeviceHung.
     """
-    rest_s = REST_S if device.facts.kind == "cuda" else 0.0
+    rest = _Rest(REST_S if device.facts.kind == "cuda" else 0.0)
     turns = TURNS if any(entry.timed for entry in entries) else 1
-    ours = _Bursts(session, settings, rest_s, turns)
+    ours = _Bursts(session, settings, rest, turns)
     theirs = [
-        _Bursts(entry.timed, settings, rest_s, turns) if entry.timed else None for entry in entries
+        _Bursts(entry.timed, settings, rest, turns) if entry.timed else None for entry in entries
     ]
     everyone = [ours, *filter(None, theirs)]
     telemetry: list[Telemetry] = []
@@ -269,11 +271,26 @@ class Unchanged:
             )
 
 
+class _Rest:
+    """What a GPU rests between batches, whoever takes them; the first is the longest."""
+
+    def __init__(self, most_s: float) -> None:
+        self._most_s = self._next_s = most_s
+
+    def take(self) -> None:
+        """Rest for what is due."""
+        sleep(self._next_s)
+
+    def after(self, busy_s: float) -> None:
+        """Hear of a batch."""
+        self._next_s = min(self._most_s, REST_SHARE * busy_s)
+
+
 class _Bursts:
     """A contestant whose turn is a rest and then a batch of samples."""
 
-    def __init__(self, timed: Timed, settings: Settings, rest_s: float, turns: int) -> None:
-        self._timed, self._settings, self._rest_s, self._turns = timed, settings, rest_s, turns
+    def __init__(self, timed: Timed, settings: Settings, rest: _Rest, turns: int) -> None:
+        self._timed, self._settings, self._rest, self._turns = timed, settings, rest, turns
         self._cold = settings.cache == "cold"
         self.least_s = 0.0  # of wall time that the last run took; 0 if there was none
         self._taken: list[Sample] = []
@@ -308,11 +325,13 @@ class _Bursts:
 
     def take_turn(self) -> None:
         """Take about BATCH_S seconds of samples, at least one; no more than leave enough turns."""
-        sleep(self._rest_s)
+        self._rest.take()
         fitting = int(BATCH_S / self.least_s) if self.least_s else 1
         share = -(-self._settings.runs // self._turns)
         left = self._settings.runs - len(self._taken)
-        self._taken += self._time(min(max(fitting, 1), share, left))
+        count = min(max(fitting, 1), share, left)
+        self._taken += self._time(count)
+        self._rest.after(count * self.least_s)
         self._batches += 1
 
     @property
