@@ -149,7 +149,7 @@ def test_a_gpu_of_half_the_sms_takes_twice_as_long() -> None:
 
 def test_every_tile_waits_for_its_first_load() -> None:
     constants = replace(IDEAL, tile_latency=1e3)
-    assert cycles(tiles(264), constants=constants) == 2 * (SLICE + 1e3)
+    assert cycles(tiles(264, k=320), constants=constants) == 2 * (5 * SLICE + 1e3)
 
 
 def test_both_warpgroups_store_half_of_every_tile() -> None:
@@ -191,13 +191,55 @@ def test_relu_takes_no_special_function() -> None:
 def test_a_c_before_a_gate_comes_element_by_element() -> None:
     slow = replace(IDEAL, c_element=3.0)
     longer = cycles(f"{tiles(1)}, gate: halves, beta: 1", constants=slow)
-    assert longer == SLICE + 3 * 64 * 256
+    assert longer == SLICE / 2 + 3 * 64 * 128  # of two tiles, which are at most 128 rows
 
 
 def test_a_gate_leaves_half_as_much_to_store() -> None:
     slow = replace(IDEAL, stored_byte=0.5)
     gated = f"{tiles(1)}, gate: halves, activation: silu"
     assert cycles(gated, constants=slow) == SLICE + 0.5 * 64 * 256
+
+
+def test_two_warpgroups_that_share_a_short_tile_store_while_the_other_multiplies() -> None:
+    store = 2 * SLICE
+    constants = replace(IDEAL, value=store / (64 * 256))
+    one, many = (cycles(tiles(count), constants=constants) for count in (1, 132 * 7))
+    assert one == SLICE + store
+    assert many == pytest.approx(7 * (SLICE / 2 + store) + SLICE / 2)
+
+
+def test_two_warpgroups_that_share_a_long_tile_store_after_both_have_multiplied() -> None:
+    store = 2 * SLICE
+    constants = replace(IDEAL, value=store / (64 * 256))
+    many = cycles(tiles(132 * 7, k=64 * 5), constants=constants)
+    assert many == pytest.approx(7 * (5 * SLICE + store))
+
+
+def test_a_ring_that_both_halves_of_a_tile_need_is_filled_later() -> None:
+    # Four slices fill it; none leaves before the first warpgroup is done with its half of all.
+    constants = replace(IDEAL, value=SLICE / (64 * 256))
+    many = cycles(tiles(132 * 7, k=64 * 4), constants=constants)
+    assert many == pytest.approx(7 * 5 * SLICE)
+
+
+def test_drawing_is_hidden_where_all_sums_are_short_but_for_the_last_two_tiles() -> None:
+    constants = replace(IDEAL, draw_latency=6000)
+    short, long = (cycles(tiles(132 * 6, k=k), constants=constants) for k in (960, 1024))
+    assert short == pytest.approx(6 * 15 * SLICE + 2 * 6000)
+    assert long == pytest.approx(6 * 16 * SLICE + 6 * 6000)
+
+
+def test_rows_that_cross_lines_are_more_to_draw() -> None:
+    slow = replace(IDEAL, feed_bytes=1, crossed=0.5)
+    within, across = (cycles(tiles(1, k=k), constants=slow) for k in (64, 56))
+    assert across == pytest.approx(within * (1 + 0.5 * 7 / 8))
+
+
+def test_a_wave_of_unequal_tiles_takes_as_long_as_the_widest() -> None:
+    alone = cycles("m: 192, n: 128, k: 6400, activation: relu", name="128x256")
+    both = cycles("m: 256, n: 128, k: 6400, activation: relu, count: 3", name="128x256")
+    assert alone == 100 * SLICE * 192 / 256
+    assert both == 100 * SLICE
 
 
 PAIR = "m: 192, n: 256, k: 64"  # a tile for warpgroups that take turns
@@ -425,12 +467,19 @@ def played(launch: Launch) -> float:
     sharing = max(1, launch.clusters * kernel.cluster / launch.machine.sm_count)
     of_group = launch.rows / launch.high
     columns = np.maximum(of_group / 2, (64 + of_group) / 4)[tiles["group"]]
-    multiply = kernel.rows // 64 * 4 * columns * k_tiles * sharing
+    slices = kernel.rows // 64 * 4 * columns * sharing  # of a K tile
+    multiply = slices * k_tiles
     taken, end = 7 + multiply, 0.0
     if kernel.pingpong:
         taken = np.where(sums, 7, np.maximum((7 + multiply) / 2, multiply))
         ends = (7 + multiply - taken)[~sums & ~part]
         end = ends.max(initial=0.0)
+    elif kernel.threads > 256:  # two warpgroups by turns, where the ring holds all of a tile
+        held = multiply + multiply / 2 * k_tiles / kernel.stages
+        by_turns = np.minimum(7 + multiply, np.maximum(multiply / 2 + 7, held))
+        turns = (launch.k_tiles <= kernel.stages)[tiles["group"]] & ~sums
+        taken = np.where(turns, by_turns, taken)
+        end = (7 + multiply - taken)[~sums & ~part].max(initial=0.0)
     first, long_list = come_first(launch)[tiles["group"]], len(taken) > 8 * launch.clusters
     free, complete = [0.0] * launch.clusters, 0.0
     for entry in np.flatnonzero(first & ~sums) if long_list else range(len(taken)):

@@ -108,7 +108,7 @@ def test_the_fit_is_to_what_a_plan_estimates(fit_cost: ModuleType) -> None:
 
 def test_regret_is_the_time_of_the_choice_over_the_best(fit_cost: ModuleType) -> None:
     problems = read(fit_cost, measured(lambda made: 1.0))
-    estimates = fit_cost.Sheet(problems).estimates(cost.FITTED)
+    estimates = fit_cost.Sheet(problems).preferences(cost.FITTED)
     assert fit_cost.Sheet(problems).regrets(estimates).tolist() == [0, 0]
     problems[0].seconds[estimates[: len(problems[0].seconds)].argmin()] = 1.03
     assert fit_cost.Sheet(problems).regrets(estimates).tolist() == [pytest.approx(0.03), 0]
@@ -121,7 +121,7 @@ def test_an_error_that_all_candidates_share_matters_little(fit_cost: ModuleType)
         )
         for by in (1.0, 1.2)
     )
-    shared = fit_cost.SHARED_WEIGHT * math.log(1.2) ** 2
+    shared = fit_cost.SHIPPED_WEIGHT * fit_cost.SHARED_WEIGHT * math.log(1.2) ** 2
     assert both.loss(cost.FITTED) - one.loss(cost.FITTED) == pytest.approx(shared)
 
 

@@ -40,18 +40,21 @@ from gemmctl.planning.arena import lay_out
 from gemmctl.planning.cost import Constants, Work
 from gemmctl.planning.exchange import exchanged, swapped
 from gemmctl.planning.packing import pack
+from gemmctl.planning.queue import Queue, side_by_side
 from gemmctl.planning.tiling import Choice, Flags, Floats, Grid, Ints, Machine, machine_of
 
 # The choice is between candidates of one problem, so an error that all of them share matters
 # little; nor does it matter how slow exactly a slow one is.
 SHARED_WEIGHT = 0.1
+SHIPPED_WEIGHT = 10.0  # of a list that ships, where another's is 1; of one launch only, since
+# those of several say more of how launches go side by side
 SLOWNESS_POWER = 8
 # Regrets are what counts, but jump; so the fit takes what a choice costs on the average if
 # estimates err by about so much.
 ERROR = 0.03
-REGRET_WEIGHT = 3.0
+REGRET_WEIGHT = 5.0
 # What the measurements say little of stays near where the fit began.
-PRIOR_WEIGHT = 0.15
+PRIOR_WEIGHT = 0.6
 STEP = 0.03  # of the logarithm of a constant, for the slope
 MOST_STEP = 0.7  # of the fit, likewise
 FIRST_DAMPING, LAST_DAMPING = 1e-2, 1e2  # of its steps; it ends when even short ones do not help,
@@ -93,6 +96,11 @@ class Measured:
         """Whether gemmctl gen family made it, or it is a variant of one that it made."""
         return re.fullmatch(r".+-\d{3}", self.base) is not None
 
+    @property
+    def matters(self) -> bool:
+        """Whether it ships and is one launch."""
+        return self.kind == "shipped" and len(self.choices[0]) == 1
+
 
 class Sheet:
     """All candidates of some problems, and what does not depend on the constants."""
@@ -106,6 +114,8 @@ class Sheet:
         packed = [one.packed_bytes for one in measured for _ in one.seconds]
         self._packed = np.array(packed, dtype=np.float64)
         works, self._played, self._of_launch, seen = [], [], [], dict[object, int]()
+        rooms: list[int] = []
+        self._queues: dict[int, Queue] = {}  # of candidates of several launches
         for one in measured:
             for choices, launches in zip(one.choices, one.launches, strict=True):
                 own = []
@@ -114,10 +124,14 @@ class Sheet:
                     if index == len(works):
                         asked = cost.asked_of(one.exchanged, launch.groups, launch.kernel)
                         works.append(cost.work_of(launch, asked))
+                        rooms.append(launch.room)
                         self._played.append(_to_play(launch, one.exchanged, works[-1]))
                     own.append(index)
+                if len(own) > 1:
+                    self._queues[len(self._of_launch)] = side_by_side(launches)
                 self._of_launch.append(own)
         self._work = _joined(works)
+        self._share = np.minimum(1.0, self._work.entries / rooms)
         self._ends = np.append(self._work.starts[1:], len(self._work.whole))
         self._launches = np.concatenate([np.array(own) for own in self._of_launch])
         self._candidates = np.repeat(
@@ -125,10 +139,11 @@ class Sheet:
         )
         self.best = np.minimum.reduceat(self.seconds, self.starts)[self.of]
         weights = (self.best / self.seconds) ** SLOWNESS_POWER
+        self._matters = np.sqrt([SHIPPED_WEIGHT if one.matters else 1.0 for one in measured])
         self._weights = weights / np.add.reduceat(weights, self.starts)[self.of]
 
-    def estimates(self, constants: Constants) -> Floats:
-        """Seconds of every candidate by the model."""
+    def alone(self, constants: Constants) -> Floats:
+        """Cycles of every launch by itself."""
         times = cost.times_of(self._work, constants)
         busy = cost.least_busy(self._work, times)
         for launch, order in enumerate(self._played):
@@ -136,16 +151,37 @@ class Sheet:
                 groups = slice(self._work.starts[launch], self._ends[launch])
                 own = cost.Times(*(of[groups] for of in vars(times).values()))
                 busy[launch] = cost.makespan(own, order, int(self._work.clusters[launch]))
-        cycles = cost.together(self._work, times, busy, constants)
-        sums: Floats = np.bincount(self._candidates, cycles[self._launches])
+        return cost.together(self._work, times, busy, constants)
+
+    def estimates(self, constants: Constants) -> Floats:
+        """Seconds of every candidate by the model."""
+        return self._estimates(self.alone(constants), constants)
+
+    def _estimates(self, alone: Floats, constants: Constants) -> Floats:
+        cycles = self._sums(alone, constants)
+        for candidate, queue in self._queues.items():
+            own = self._of_launch[candidate]
+            cycles[candidate] += cost.spread(alone[own], self._share[own], queue, constants)
+            cycles[candidate] -= alone[own].sum()
+        return cycles / cost.CLOCK_HZ
+
+    def preferences(self, constants: Constants) -> Floats:
+        """What the plan chooses by, of every candidate: it takes each launch that is fastest alone.
+
+        In seconds, of its launches one after another.
+        """
+        return self._sums(self.alone(constants), constants) / cost.CLOCK_HZ
+
+    def _sums(self, alone: Floats, constants: Constants) -> Floats:
+        sums: Floats = np.bincount(self._candidates, alone[self._launches])
         for packed in np.unique(self._packed[self._packed > 0]):
             sums[self._packed == packed] += cost.copying(int(packed), tiling.H200, constants)
-        return sums / cost.CLOCK_HZ
+        return sums
 
-    def regrets(self, estimates: Floats) -> Floats:
-        """For each problem, what it costs to run the candidate of the least estimate."""
+    def regrets(self, preferences: Floats) -> Floats:
+        """For each problem, what it costs to run the candidate that the plan prefers."""
         chosen = [
-            self.seconds[start:end][estimates[start:end].argmin()]
+            self.seconds[start:end][preferences[start:end].argmin()]
             for start, end in zip(self.starts, [*self.starts[1:], len(self.seconds)], strict=True)
         ]
         return np.array(chosen) / self.best[self.starts] - 1
@@ -158,13 +194,20 @@ class Sheet:
 
     def residuals(self, constants: Constants) -> Floats:
         """What the fit makes small, squared: errors of estimates, and regrets of choices."""
-        estimates = self.estimates(constants)
-        own, shared = self.errors(estimates)
-        least = np.minimum.reduceat(estimates, self.starts)[self.of]
-        chances = np.exp(-np.log(estimates / least) / ERROR)
+        alone = self.alone(constants)
+        own, shared = self.errors(self._estimates(alone, constants))
+        preferences = self._sums(alone, constants)
+        least = np.minimum.reduceat(preferences, self.starts)[self.of]
+        chances = np.exp(-np.log(preferences / least) / ERROR)
         chances /= np.add.reduceat(chances, self.starts)[self.of]
         regrets = np.add.reduceat(chances * (self.seconds / self.best - 1), self.starts)
-        return np.concatenate([own, math.sqrt(SHARED_WEIGHT) * shared, REGRET_WEIGHT * regrets])
+        return np.concatenate(
+            [
+                own * self._matters[self.of],
+                math.sqrt(SHARED_WEIGHT) * shared * self._matters,
+                REGRET_WEIGHT * regrets * self._matters,
+            ]
+        )
 
     @property
     def of_residuals(self) -> Ints:
@@ -304,7 +347,7 @@ def leave_one_out(sheet: Sheet, found: Fit) -> Iterator[tuple[str, float]]:
             others = np.append(sheet.of_residuals != index, np.ones(len(found.logarithms), bool))
             without = replace(found, logarithms=found.logarithms + found.step(1e-3, others))
             alone = Sheet([one])
-            yield one.name, float(alone.regrets(alone.estimates(without.constants))[0])
+            yield one.name, float(alone.regrets(alone.preferences(without.constants))[0])
 
 
 def read(rows: Sequence[Row], problems: Iterable[Problem]) -> Iterator[Measured]:
@@ -391,15 +434,15 @@ def worst(sheet: Sheet, before: Constants, after: Constants) -> str:
     """The problems whose choices cost most by either, with both choices."""
     columns = []
     for constants in (before, after):
-        estimates = sheet.estimates(constants)
-        own, _ = sheet.errors(estimates)
-        columns.append((estimates, sheet.regrets(estimates), np.add.reduceat(own**2, sheet.starts)))
+        preferred = sheet.preferences(constants)
+        own, _ = sheet.errors(sheet.estimates(constants))
+        columns.append((preferred, sheet.regrets(preferred), np.add.reduceat(own**2, sheet.starts)))
     rows = []
     for index, one in enumerate(sheet.measured):
         start = sheet.starts[index]
         row = [one.name, len(one.seconds), f"{one.seconds.min() * 1e6:.1f}"]
-        for estimates, regrets, errors in columns:
-            chosen = one.choices[int(estimates[start : start + len(one.seconds)].argmin())]
+        for preferred, regrets, errors in columns:
+            chosen = one.choices[int(preferred[start : start + len(one.seconds)].argmin())]
             row += [
                 "+".join(dict.fromkeys(map(str, chosen))),
                 f"{100 * regrets[index]:.1f}",
@@ -416,7 +459,7 @@ def summary(sheets: Sequence[tuple[str, Sheet, Constants]]) -> str:
     """Regrets by kind: of each sheet with each of its constants."""
     rows = []
     for title, sheet, constants in sheets:
-        regrets = 100 * sheet.regrets(sheet.estimates(constants))
+        regrets = 100 * sheet.regrets(sheet.preferences(constants))
         kinds = np.array([one.kind for one in sheet.measured])
         for kind in [*dict.fromkeys(sorted(kinds)), "all"]:
             own = regrets[(kinds == kind) | (kind == "all")]

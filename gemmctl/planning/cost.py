@@ -15,7 +15,9 @@ from gemmctl.operands import dtypes
 from gemmctl.planning.queue import Queue
 from gemmctl.planning.tiling import (
     ALONE,
+    LONG_K,
     PANEL_ROWS,
+    STRIDE_STEP,
     Flags,
     Floats,
     Grid,
@@ -34,6 +36,7 @@ WGMMA_FLOP = 4096  # dense 16-bit floating-point operations per cycle and SM
 WGMMA_ROWS = 64  # of B that one wgmma multiplies, and one warpgroup stores in one go
 SHARED_BYTES = 128  # that an SM's shared memory hands out in a cycle
 PLAYED = 8  # tiles for each cluster, up to which a list is played through
+LINE_BYTES = 128  # of the L2, and of a row of a stage
 L2_BYTES = 50e6  # what is larger comes from memory again each time it is needed again
 
 
@@ -46,39 +49,41 @@ class Constants:
     """
 
     # A launch
-    launch_latency: float = 7970.0  # of one that does nothing much, from a cold start
-    cluster_latency: float = 1570.0  # more of a kernel that starts in clusters
-    branch_latency: float = 6000.0  # until the next of several side by side has begun
-    packing_latency: float = 13400.0  # of a launch that packs operands
-    packing_bytes: float = 14.6  # that an SM reads or writes in a cycle meanwhile
+    launch_latency: float = 3720.0  # of one that does nothing much, from a cold start
+    cluster_latency: float = 651.0  # more of a kernel that starts in clusters
+    branch_latency: float = 6280.0  # until the next of several side by side has begun
+    packing_latency: float = 11600.0  # of a launch that packs operands
+    packing_bytes: float = 16.1  # that an SM reads or writes in a cycle meanwhile
     # Bytes
-    memory_bytes: float = 24.4  # one SM's share of the memory bandwidth in a cycle
-    write: float = 1.25  # share of the memory's time that a byte of D takes
-    reread: float = 0.246  # the same of bytes that the L2 still holds
-    feed_bytes: float = 51.7  # that one SM draws from L2 in a cycle
-    stage_latency: float = 2550.0  # until a stage of the ring is full, from when it is free
+    memory_bytes: float = 24.3  # one SM's share of the memory bandwidth in a cycle
+    write: float = 0.962  # share of the memory's time that a byte of D takes
+    reread: float = 0.285  # the same of bytes that the L2 still holds
+    feed_bytes: float = 61.1  # that one SM draws from L2 in a cycle
+    crossed: float = 0.416  # more of rows that begin within a line, and so cross two
+    stage_latency: float = 2630.0  # until a stage of the ring is full, from when it is free
     # A tile: what is not hidden behind the tile before
-    tile_latency: float = 1280.0
-    shared_latency: float = 1660.0  # where two CTAs share an SM
-    turn_latency: float = 4240.0  # where warpgroups take turns, and give records back late
-    early_latency: float = 2850.0  # where they give records back early
+    tile_latency: float = 1320.0
+    shared_latency: float = 1230.0  # where two CTAs share an SM
+    turn_latency: float = 2760.0  # where warpgroups take turns, and give records back late
+    early_latency: float = 3110.0  # where they give records back early
+    draw_latency: float = 1750.0  # more where no record but the next is asked for ahead
     # What each value takes on its way from the sums to memory
-    value: float = 0.0201
-    stored_byte: float = 0.0478
-    element: float = 0.362  # more where rows of D are no whole words
-    bias: float = 0.266
-    special: float = 0.473  # activations that need the special-function unit
-    c2: float = 0.298  # a C of two bytes, added from the ring
-    c4: float = 0.339  # of four bytes
-    c_element: float = 1.71  # a C that comes element by element
+    value: float = 0.0185
+    stored_byte: float = 0.0414
+    element: float = 0.347  # more where rows of D are no whole words
+    bias: float = 0.224
+    special: float = 0.441  # activations that need the special-function unit
+    c2: float = 0.284  # a C of two bytes, added from the ring
+    c4: float = 0.315  # of four bytes
+    c_element: float = 1.5  # a C that comes element by element
     # Parts of a split sum
-    part_value: float = 0.481  # that is written
-    sum_latency: float = 5670.0  # of an entry that adds up parts
-    sum_value: float = 0.333  # of each part that is added up
+    part_value: float = 2.02  # that is written
+    sum_latency: float = 7160.0  # of an entry that adds up parts
+    sum_value: float = 0.647  # of each part that is added up
     # What overlaps
-    exposed_feed: float = 0.139  # feeding and multiplying
-    exposed_turn: float = 0.0899  # one warpgroup's epilogue and the other's multiplying
-    exposed_memory: float = 0.409  # the SMs' work and the bytes from memory
+    exposed_feed: float = 0.202  # feeding and multiplying
+    exposed_turn: float = 0.0433  # one warpgroup's epilogue and the other's multiplying
+    exposed_memory: float = 0.391  # the SMs' work and the bytes from memory
 
 
 FITTED = Constants()
@@ -90,6 +95,8 @@ class Asked:
 
     of_a: Ints  # bytes
     of_b: Ints
+    crossing_a: Floats  # share of rows of A that do not begin on a line
+    crossing_b: Floats
     read: Ints  # bytes that have to come from memory
     written: Ints
     early: Flags  # whether a tile's record is given back before D is stored
@@ -117,9 +124,13 @@ class Work:
     sharing: Floats  # CTAs that an SM's tensor cores and loads are shared by
     stages: Ints | int
     pingpong: Flags | bool
+    halves: Flags  # whether two warpgroups multiply their halves of a tile by turns
+    late: Floats  # share of tiles that are drawn while the one before is at work, no sooner
     shared: Flags | bool  # whether two CTAs fit on an SM
     multiply: Floats  # cycles of a K tile on the tensor cores
     fed: Floats  # bytes that a CTA draws for a K tile
+    crossed: Floats  # those of them that cross lines
+    uneven: Floats  # the widest tile over the mean
     values: Floats  # of a tile that a warpgroup stores
     sum_values: Ints | int  # of an entry that adds up parts
     early: Flags  # and what follows: of Asked
@@ -137,6 +148,7 @@ class Times:
     end: Floats  # more of the last one, until it is stored
     part: Floats  # a part of a split tile
     add_up: Floats  # what adds up parts
+    widest: Floats  # the widest tile that is not split, where they are not equal
 
 
 def estimate(
@@ -170,12 +182,17 @@ def all_together(
     if not launches:
         return 0.0
     alone = np.array([estimate(launch, problem, constants) for launch in launches])
+    share = np.array([min(1.0, launch.entries.sum() / launch.room) for launch in launches])
+    return spread(alone, share, queue, constants)
+
+
+def spread(alone: Floats, share: Floats, queue: Queue, constants: Constants = FITTED) -> float:
+    """The same, of launches that take so long by themselves and start on a ``share`` of the GPU."""
     order, streams = np.transpose(queue)
     branches = np.bincount(streams, alone[order])
-    share = np.array([min(1.0, launch.entries.sum() / launch.room) for launch in launches])
-    spread = constants.launch_latency + ((alone - constants.launch_latency) * share).sum()
+    even = constants.launch_latency + ((alone - constants.launch_latency) * share).sum()
     begun = constants.branch_latency * (len(branches) - 1)
-    return float(max(branches.max(), spread, begun + branches.mean()))
+    return float(max(branches.max(), even, begun + branches.mean()))
 
 
 def at_least(
@@ -226,11 +243,20 @@ def asked_of(problem: Problem, groups: Ints, kernel: Kernel) -> Asked:
     return Asked(
         of_a=of_a,
         of_b=of_b,
+        crossing_a=_crossing(columns.lda[groups], size),
+        crossing_b=_crossing(columns.ldb[groups], size),
         read=read,
         written=of_d * size_d,
         early=more | ~words,
         steps={name: share for name, share in steps.items() if share.any()},
     )
+
+
+def _crossing(leading: Ints, size: int) -> Floats:
+    """The share of a matrix' rows that do not begin on a line; packed ones begin on 16 bytes."""
+    row_bytes = -(-leading * size // STRIDE_STEP) * STRIDE_STEP
+    found: Floats = 1 - np.gcd(row_bytes, LINE_BYTES) / LINE_BYTES
+    return found
 
 
 def work_of(launches: Grid, asked: Asked, starts: Ints = ALONE) -> Work:
@@ -247,6 +273,8 @@ def work_of(launches: Grid, asked: Asked, starts: Ints = ALONE) -> Work:
     cycles = np.maximum(width / 2, (WGMMA_ROWS + width) * 32 / SHARED_BYTES)
     held = kernel.rows // (1 if kernel.pingpong else kernel.threads // 128 - 1)
     size = dtypes.BY_NAME[kernel.operand].size
+    of_a = launches.widths / kernel.cluster
+    across = kernel.rows * asked.crossing_b + of_a * asked.crossing_a
     return Work(
         starts=starts,
         entries=entries,
@@ -261,9 +289,15 @@ def work_of(launches: Grid, asked: Asked, starts: Ints = ALONE) -> Work:
         sharing=np.maximum(1.0, of * kernel.cluster / sms),
         stages=kernel.stages,
         pingpong=kernel.pingpong,
+        halves=np.logical_not(kernel.pingpong)
+        & (kernel.threads > 256)
+        & (launches.k_tiles <= kernel.stages),
+        late=_late(launches, starts, entries, clusters),
         shared=kernel.ctas_per_sm > 1,
         multiply=kernel.rows // WGMMA_ROWS * (K_TILE // 16) * cycles,
-        fed=(kernel.rows + launches.widths / kernel.cluster) * (K_TILE * size),
+        fed=(kernel.rows + of_a) * (K_TILE * size),
+        crossed=across * (K_TILE * size),
+        uneven=np.maximum(launches.widths / width, 1.0),
         values=held * width,
         sum_values=REDUCED_ROWS * held,
         early=asked.early,
@@ -274,6 +308,17 @@ def work_of(launches: Grid, asked: Asked, starts: Ints = ALONE) -> Work:
     )
 
 
+def _late(launches: Grid, starts: Ints, entries: Ints, clusters: Ints) -> Floats:
+    """For each group, the share of its launch's tiles that are drawn one at a time.
+
+    Those are all where some K is long, else the last two of every cluster.
+    """
+    longest = np.maximum.reduceat(launches.k_tiles, starts)
+    at_end = np.minimum(1.0, 2 * clusters / entries)
+    share: Floats = np.where(longest * K_TILE < LONG_K, at_end, 1.0)
+    return np.repeat(share, np.diff(starts, append=len(launches.groups)))
+
+
 def times_of(work: Work, constants: Constants) -> Times:
     """What entries take.
 
@@ -281,31 +326,41 @@ def times_of(work: Work, constants: Constants) -> Times:
     that share an SM share both. Where warpgroups take turns, one stores while the other multiplies.
     """
     multiply = work.multiply * work.sharing
+    fed = work.fed + constants.crossed * work.crossed
     feed = np.maximum(
-        work.fed * work.sharing / constants.feed_bytes, constants.stage_latency / work.stages
+        fed * work.sharing / constants.feed_bytes, constants.stage_latency / work.stages
     )
     per_k_tile = _both(multiply, feed, constants.exposed_feed)
     turn = np.where(work.early, constants.early_latency, constants.turn_latency)
     alone = np.where(work.shared, constants.shared_latency, constants.tile_latency)
-    latency = np.where(work.pingpong, turn, alone)
+    latency = np.where(work.pingpong, turn, alone) + constants.draw_latency * work.late
     per_value = sum(getattr(constants, name) * share for name, share in work.steps.items())
     whole, end = _tile(
         work, work.k_tiles * per_k_tile, latency + per_value * work.values, constants
     )
+    widest = np.where((work.uneven > 1) & (work.parts == 1), whole * work.uneven, 0.0)
     if not (work.parts > 1).any():
-        return Times(whole, end, whole, whole)
+        return Times(whole, end, whole, whole, widest)
     multiplied = -(-work.k_tiles // work.parts) * per_k_tile
     part, _ = _tile(work, multiplied, latency + constants.part_value * work.values, constants)
     adding = (per_value + constants.sum_value * work.parts) * work.sum_values * work.sharing
-    return Times(whole, end, part, constants.sum_latency + adding)
+    return Times(whole, end, part, constants.sum_latency + adding, widest)
 
 
 def _tile(
     work: Work, multiply: Floats, store: Floats, constants: Constants
 ) -> tuple[Floats, Floats]:
-    """Cycles from tile to tile, and more until the last one is stored."""
+    """Cycles from tile to tile, and more until the last one is stored.
+
+    Of two warpgroups that multiply their halves by turns each stores meanwhile; but what is in the
+    ring stays there for half a tile longer.
+    """
     alone = multiply + store
     taken = np.where(work.pingpong, _both(alone / 2, multiply, constants.exposed_turn), alone)
+    half = work.k_tiles * work.multiply * work.sharing / 2
+    supplied = multiply + half * work.k_tiles / work.stages
+    by_turns = np.minimum(alone, _both(half + store, supplied, constants.exposed_turn))
+    taken = np.where(work.halves, by_turns, taken)
     return taken, np.maximum(alone - taken, 0.0)
 
 
@@ -324,10 +379,18 @@ def least_busy(work: Work, times: Times) -> Floats:
     mean = np.add.reduceat(total, work.starts) / work.clusters
     rounds = -(-work.entries // work.clusters) * np.minimum.reduceat(shortest, work.starts)
     played = np.maximum(np.maximum(mean, rounds), np.maximum.reduceat(longest, work.starts))
+    widest = np.maximum.reduceat(times.widest, work.starts)
+    played = np.maximum(played, _unevenly(mean, widest, -(-work.entries // work.clusters)))
     first_ends = np.maximum.reduceat(np.where(work.first, longest, 0.0), work.starts)
     rest_ends = mean + np.maximum.reduceat(late, work.starts) / 2
     long_list = work.entries > PLAYED * work.clusters
     return np.where(long_list, np.maximum(first_ends, rest_ends), played)
+
+
+def _unevenly(mean: Floats, widest: Floats, rounds: Ints | int) -> Floats:
+    """Cycles until tiles of unequal widths are done, some of which may begin last; 0 of none."""
+    found: Floats = np.minimum(mean + widest / 2, rounds * widest)
+    return np.where(widest > 0, found, 0.0)
 
 
 @dataclass(frozen=True)
@@ -369,18 +432,19 @@ def makespan(times: Times, order: Order, clusters: int) -> float:
             strict=True,
         )
     )
+    entries = len(parts) + len(whole) + len(sums)
+    mean = (parts.sum() + whole.sum() + sums.sum()) / clusters
     free = [0.0] * clusters
     _play(free, parts)
     complete = max(free)
-    if len(parts) + len(whole) + len(sums) <= PLAYED * clusters:
+    if entries <= PLAYED * clusters:
         _play(free, whole)
         _play(free, sums, complete)
-        return max(free)
+        return max(*free, float(_unevenly(mean, times.widest.max(), -(-entries // clusters))))
     _play(free, whole[: order.first])
     adding = float(sums.max(initial=0.0))
     longest = max(float(whole[order.first :].max(initial=0.0)), adding)
-    mean = float(parts.sum() + whole.sum() + sums.sum()) / clusters
-    return max(*free, complete + adding, mean + longest / 2)
+    return max(*free, complete + adding, float(mean) + longest / 2)
 
 
 def _play(free: list[float], entries: Floats, begin: float = 0.0) -> None:
