@@ -244,7 +244,8 @@ class Driver:
 
     def _cuFuncSetAttribute(self, symbol: str, which: Any, value: int) -> tuple[()]:
         assert which.name == "CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES"
-        self.shared_limit[symbol] = value
+        # Kernels of several files have the same symbol: what all of them were allowed.
+        self.shared_limit[symbol] = max(value, self.shared_limit.get(symbol, 0))
         return ()
 
     def _cuOccupancyMaxActiveBlocksPerMultiprocessor(
