@@ -439,8 +439,12 @@ def test_no_launch_is_faster_than_its_tensor_cores_or_its_memory(
     assert expected >= nbytes / FITTED.memory_bytes / sms
 
 
+# What shows of a pingpong tile sooner no longer shows at the end: so exposed_turn is none of these.
+SLOWING = [field.name for field in fields(Constants) if field.name != "exposed_turn"]
+
+
 @patient
-@given(launches(), st.sampled_from([field.name for field in fields(Constants)]))
+@given(launches(), st.sampled_from(SLOWING))
 def test_whatever_gets_slower_makes_no_launch_faster(
     drawn: tuple[Problem, Launch], name: str
 ) -> None:
