@@ -61,6 +61,15 @@ class _Ready:
     residues: int  # of those of C by residues, RESIDUES for each; 0: none comes so
 
 
+@dataclass(frozen=True)
+class _Builder:
+    """A kernel that builds tensor maps, a thread each."""
+
+    function: Any
+    maps: int
+    told: list[Any]
+
+
 class CudaSession:
     """One plan with its operands in place on a GPU. Made by Gpu.open."""
 
@@ -84,15 +93,12 @@ class CudaSession:
         begun, ended = device.event(cleanup), device.event(cleanup)
         started = monotonic()
         self.ready = self._upload(kernels)
-        self._told = [self._map_arguments(ready) for ready in self.ready]
-        self._residues_told = {
-            ready.residues: self._residue_arguments(ready) for ready in self.ready if ready.residues
-        }
+        self._builders = [self._map_builders(ready) for ready in self.ready]
         self._packs = tables.packs(plan, self.base)
         self._pack = self._packing()
         device.record(begun)
-        for ready, told in zip(self.ready, self._told, strict=True):
-            self._set_up_maps(ready, told, device.stream)
+        for builders in self._builders:
+            self._set_up_maps(builders, device.stream)
         device.record(ended)
         device.wait()
         self._fan = device.fan(plan.streams, cleanup)
@@ -236,15 +242,11 @@ class CudaSession:
             self._graphs[runs] = partial(self.device.launch_graph, graph)
         return self._graphs[runs]
 
-    def _set_up_maps(self, ready: _Ready, told: Sequence[Any], stream: int) -> None:
+    def _set_up_maps(self, builders: Sequence[_Builder], stream: int) -> None:
         """Queue the kernels that build the tensor maps of a launch."""
-        count = len(ready.launch.groups)
-        ctas = -(-MAPS * count // MAP_THREADS)
-        self.device.launch(self._build_maps, (ctas, 1), MAP_THREADS, told, stream=stream)
-        if ready.residues:
-            grid = (-(-RESIDUES * count // MAP_THREADS), 1)
-            told = self._residues_told[ready.residues]
-            self.device.launch(self._build_residues, grid, MAP_THREADS, told, stream=stream)
+        for one in builders:
+            ctas = -(-one.maps // MAP_THREADS)
+            self.device.launch(one.function, (ctas, 1), MAP_THREADS, one.told, stream=stream)
 
     def _replay_s(self) -> float:
         """Seconds of host time that queueing a run takes, while nothing else is queued."""
@@ -263,7 +265,7 @@ class CudaSession:
             for i, branch in self._plan.queue:
                 stream = self._fan.streams[branch]
                 if self._plan.launch == "graph":
-                    self._set_up_maps(self.ready[i], self._told[i], stream)
+                    self._set_up_maps(self._builders[i], stream)
                 self._launch_one(self.ready[i], stream)
 
     def _launch_one(self, ready: _Ready, stream: int) -> None:
@@ -362,6 +364,15 @@ class CudaSession:
             maps += MAPS * MAP_BYTES * count
             residues += MAP_BYTES * more
         return ready
+
+    def _map_builders(self, ready: _Ready) -> list[_Builder]:
+        """The kernels that build the tensor maps of a launch: of its operands, of C by residues."""
+        count = len(ready.launch.groups)
+        builders = [_Builder(self._build_maps, MAPS * count, self._map_arguments(ready))]
+        if ready.residues:
+            told = self._residue_arguments(ready)
+            builders.append(_Builder(self._build_residues, RESIDUES * count, told))
+        return builders
 
     def _map_arguments(self, ready: _Ready) -> list[Any]:
         """What the kernel build_maps is told: a template for every box, groups, element sizes."""
