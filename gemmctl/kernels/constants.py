@@ -13,9 +13,8 @@ BOX_ROWS = 64  # rows of A or B in a box where K lies across: 128 bytes, the swi
 WIDTH_STEP = 16
 WIDTHS = 16  # of them: up to 256, wgmma's largest N
 REDUCED_ROWS = 16  # rows of D in an entry that adds up the parts of a split sum
-FUSED_STEP = (
-    64  # rows: widths with code for more than alpha A B, once for each, are multiples of it
-)
+# What comes behind alpha A B has code of its own for each width of a tile, so there are few.
+FUSED_STEP = 64  # they are multiples of it
 FUSED_NARROW = 32  # and one of these besides, for groups of few rows
 ELEMENTS_WIDTH = 128  # of the widest tile whose C may come element by element
 RECORDS = 8  # of tiles that a CTA has room for: those at work and those that come next

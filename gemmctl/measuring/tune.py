@@ -136,10 +136,11 @@ def measure(
         _halve(heat, device, settings, spent, told)
         best = min((one for one in heat if one.samples), key=_Contestant.median_s)
     tried = sorted((one for one in everyone if one.samples), key=_Contestant.median_s)
+    hopeless = sum(one.hopeless for one in everyone)
     return Ranking(
         tuple(Trial(one.plan, tuple(one.samples), one.rounds) for one in tried),
-        untried=len(everyone) - len(tried) - sum(one.hopeless for one in everyone),
-        hopeless=sum(one.hopeless for one in everyone),
+        untried=len(everyone) - len(tried) - hopeless,
+        hopeless=hopeless,
     )
 
 

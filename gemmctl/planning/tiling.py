@@ -350,8 +350,8 @@ def cut(problem: Problem, groups: Ints, kernel: Kernel, choice: Choice, machine:
         + fused(problem, groups) * TILE_FUSED
         + gated * TILE_GATED
         + (gated & (columns.n[groups] % 16 == 0)) * TILE_EIGHTS
+        + _c_by_residues(problem, groups) * TILE_RESIDUES
     )
-    of_group["flags"] += _c_by_residues(problem, groups) * np.uint32(TILE_RESIDUES)
     in_ring = (beta != 0) & ~c_by_elements(problem, groups) & (planned.k_tiles > 0)
     of_group["c_stages"] = np.where(in_ring, kernel.rows // 64 * columns.size("c")[groups] // 2, 0)
     in_runs = runs(planned)
