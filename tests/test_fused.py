@@ -576,6 +576,20 @@ def test_what_may_be_minus_infinity_may_be_0_behind_an_activation_only() -> None
         assert bool(good.all()) == right
 
 
+def test_what_is_right_outside_its_interval_is_not_the_worst(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    free = Expected(
+        *(np.full((2, 2), value) for value in (5.0, 1e-3, 1.0)), np.ones((2, 2), np.bool_)
+    )
+    judged = made_of("activation: relu, d: f32", 1, 1, 1, 1)
+    monkeypatch.setattr(type(judged), "expected", lambda *place: free)
+    monkeypatch.setattr(type(judged), "varied", False)
+    bits = np.array([[5.0, 0.0], [5.0005, 0.0]], np.float32).view(np.uint32)
+    found = interval.compare(judged, np.arange(2), range(2), bits)
+    assert found.bad == 0 and found.worst == pytest.approx(0.5, rel=1e-2)
+
+
 def test_what_was_tuned_holds_for_the_same_bias_activation_and_gate_only() -> None:
     keys = ("bias: none", "bias: n", "activation: gelu", "gate: halves", "gate: pairs")
     found = {fingerprint(plan_of(f"m: 8, n: 8, k: 8, {key}").problem) for key in keys}
