@@ -604,10 +604,11 @@ def test_what_a_long_list_takes_at_least_is_what_it_takes() -> None:
 def test_many_launches_take_at_least_what_each_takes_by_itself() -> None:
     some = make_problem(tiles(3), tiles(200, k=640), "m: 17, n: 90, k: 16384", tiles(2000))
     starts = np.array([0, 2, 3])
-    together = grid(some, np.arange(4), KERNELS[0], 256, H200, np.array([1, 4, 1]), starts)
+    widest, splits = np.array([256, 128, 192]), np.array([1, 4, 1])
+    together = grid(some, np.arange(4), KERNELS[0], widest, H200, splits, starts)
     expected = [
         bound
-        for own, splits in (([0, 1], 1), ([2], 4), ([3], 1))
-        for bound in least(grid(some, np.array(own), KERNELS[0], 256, H200, splits), some)
+        for own, width, parts in (([0, 1], 256, 1), ([2], 128, 4), ([3], 192, 1))
+        for bound in least(grid(some, np.array(own), KERNELS[0], width, H200, parts), some)
     ]
     assert least(together, some, starts) == expected

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from gemmctl.kernels.constants import ACTIVATION_GELU, K_TILE, REDUCED_ROWS
 from gemmctl.kernels.cubins import Kernel
@@ -25,6 +27,7 @@ from gemmctl.planning.tiling import (
     Machine,
     c_by_elements,
     come_first,
+    each,
     fused,
     handed_out,
     runs,
@@ -101,6 +104,18 @@ class Asked:
     written: Ints
     early: Flags  # whether a tile's record is given back before D is stored
     steps: Mapping[str, Floats]  # what each value goes through, by the constant, and how often
+
+    def of(self, some: slice) -> Asked:
+        """What some of the groups ask for."""
+        return self._each(lambda values: values[some])
+
+    def repeated(self, times: int) -> Asked:
+        """What all groups ask for, so many times one after another."""
+        return self._each(lambda values: np.tile(values, times))
+
+    def _each(self, change: Callable[[npt.NDArray[Any]], npt.NDArray[Any]]) -> Asked:
+        columns = {name: change(of) for name, of in vars(self).items() if name != "steps"}
+        return Asked(**columns, steps={name: change(of) for name, of in self.steps.items()})
 
 
 @dataclass(frozen=True)
@@ -264,9 +279,7 @@ def work_of(launches: Grid, asked: Asked, starts: Ints = ALONE) -> Work:
     kernel, sms = launches.kernel, launches.machine.sm_count
     entries = np.add.reduceat(launches.entries, starts)
     clusters = np.minimum(launches.room, entries)
-    of = clusters  # of each group's launch
-    if len(starts) > 1:
-        of = np.repeat(clusters, np.diff(starts, append=len(launches.groups)))
+    of = each(clusters, starts, launches.groups)
     high, wide = launches.high, launches.wide
     width = launches.rows / high
     # Narrow tiles wait for shared memory, which hands out all of B for few rows of A.
@@ -315,8 +328,7 @@ def _late(launches: Grid, starts: Ints, entries: Ints, clusters: Ints) -> Floats
     """
     longest = np.maximum.reduceat(launches.k_tiles, starts)
     at_end = np.minimum(1.0, 2 * clusters / entries)
-    share: Floats = np.where(longest * K_TILE < LONG_K, at_end, 1.0)
-    return np.repeat(share, np.diff(starts, append=len(launches.groups)))
+    return each(np.where(longest * K_TILE < LONG_K, at_end, 1.0), starts, launches.groups)
 
 
 def times_of(work: Work, constants: Constants) -> Times:
@@ -355,12 +367,15 @@ def _tile(
     Of two warpgroups that multiply their halves by turns each stores meanwhile; but what is in the
     ring stays there for half a tile longer.
     """
-    alone = multiply + store
-    taken = np.where(work.pingpong, _both(alone / 2, multiply, constants.exposed_turn), alone)
-    half = work.k_tiles * work.multiply * work.sharing / 2
-    supplied = multiply + half * work.k_tiles / work.stages
-    by_turns = np.minimum(alone, _both(half + store, supplied, constants.exposed_turn))
-    taken = np.where(work.halves, by_turns, taken)
+    taken = alone = multiply + store
+    if np.any(work.pingpong):
+        by_turns = _both(alone / 2, multiply, constants.exposed_turn)
+        taken = np.where(work.pingpong, by_turns, alone)
+    if np.any(work.halves):
+        half = work.k_tiles * work.multiply * work.sharing / 2
+        supplied = multiply + half * work.k_tiles / work.stages
+        by_halves = np.minimum(alone, _both(half + store, supplied, constants.exposed_turn))
+        taken = np.where(work.halves, by_halves, taken)
     return taken, np.maximum(alone - taken, 0.0)
 
 
