@@ -92,6 +92,7 @@ def test_the_fit_is_to_what_a_plan_estimates(fit_cost: ModuleType) -> None:
         "{m: 2048, n: 4096, k: 512, beta: 1}, {m: 100, n: 1000, k: 16384}",
         "{m: 5, n: 80, k: 101, activation: gelu, gate: halves}, {m: 64, n: 64, k: 640, d: f32}",
         "{m: 4096, n: 4096, k: 64, bias: n, count: 9}, {m: 8, n: 9, k: 0}",
+        "{m: 512, n: 512, k: 64, count: 3}, {m: 512, n: 512, k: 64, activation: gelu, count: 19}",
     )
     text = "gemmctl: 1\nproblems:\n" + "".join(
         f"  - {{name: p{number}, groups: [{written}]}}\n" for number, written in enumerate(groups)

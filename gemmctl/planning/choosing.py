@@ -109,7 +109,7 @@ def _least(
     """
     least, best = np.inf, 0
     seen = set()
-    own = launches.groups[groups]
+    own, asked = launches.groups[groups], launches.asked.of(groups)
     for index in np.argsort(bounds, kind="stable").tolist():
         if bounds[index] * (1 - SLACK) > least:
             break
@@ -121,10 +121,9 @@ def _least(
         if same in seen:  # another width, or no split, that is the same cut
             continue
         seen.add(same)
-        if cost.exact(planned):
+        if cost.exact(planned, asked):
             found = bounds[index]
         else:
-            asked = launches.asked.of(groups)
             found = cost.estimate(planned, launches.problem, asked=asked)
         if (found, index) < (least, best):
             least, best = found, index

@@ -177,7 +177,7 @@ def estimate(
     asked = asked or asked_of(problem, launch.groups, launch.kernel)
     work = work_of(launch, asked)
     times = times_of(work, constants)
-    if exact(launch):
+    if exact(launch, asked):
         busy = least_busy(work, times)
     else:
         played = makespan(times, order_of(launch, problem), int(work.clusters[0]))
@@ -216,17 +216,25 @@ def at_least(
     """Cycles that each of some launches takes at least by ``estimate``, in a fraction of its time.
 
     The groups of a launch begin at ``starts`` and end with the next one's. What ``estimate`` finds
-    for a launch that is ``exact``; up to rounding, also for other launches of equal entries, and
-    for those that are too long to be played through and have nothing that comes first.
+    for a launch that is ``exact``.
     """
     work = work_of(launches, asked, starts)
     times = times_of(work, constants)
     return together(work, times, least_busy(work, times), constants)
 
 
-def exact(launch: Grid) -> bool:
-    """Whether a launch takes what it takes at least: all its entries are equal."""
-    return len(launch.groups) == 1 and not launch.slots
+def exact(launch: Grid, asked: Asked) -> bool:
+    """Whether a launch takes, up to rounding, what it takes at least: without being played through.
+
+    All its entries are equal, or they are too many to be played through and none comes first.
+    """
+    if launch.slots:
+        return False
+    if launch.entries.sum() > PLAYED * launch.room:
+        return not come_first(launch).any()
+    cut = (launch.rows, launch.high, launch.widths, launch.k_tiles)
+    alike = (*cut, asked.crossing_a, asked.crossing_b, asked.early, *asked.steps.values())
+    return all((of == of[0]).all() for of in alike)
 
 
 def copying(nbytes: int, machine: Machine, constants: Constants = FITTED) -> float:
