@@ -334,16 +334,16 @@ def test_problems_are_planned_in_their_order() -> None:
 
 
 def least(some: Problem, groups: list[int], machine: Machine, split: bool = True) -> Choice:
-    """What costs least of all that is worth considering, each cut and estimated in full."""
+    """What costs least of all that is worth considering, each estimated in full."""
     alone = np.array(groups)
-    cuts = [
-        tiling.cut(some, alone, kernel, choice, machine)
+    choices = {
+        choice: tiling.grid(some, alone, kernel, choice.width, machine, choice.splits)
         for kernel in KERNELS
-        if (kernel.operand, kernel.output) == ("bf16", "bf16")
+        if kernel.multiplies == ("bf16", "bf16", "row", "col")
         for choice in tiling.choices(some, alone, kernel, machine)
         if split or choice.splits == 1
-    ]
-    return min(cuts, key=lambda launch: cost.estimate(launch, some)).choice
+    }
+    return min(choices, key=lambda choice: cost.estimate(choices[choice], some))
 
 
 shapes = st.tuples(
