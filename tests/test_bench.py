@@ -9,8 +9,9 @@ import pytest
 from gemmctl.device.base import Facts, Sample, Setup, Telemetry
 from gemmctl.device.roofline import Roofline
 from gemmctl.errors import DeviceFailed
-from gemmctl.measuring import bench
+from gemmctl.measuring import bench, rest
 from gemmctl.measuring.bench import Entry, Result, Rival, Settings, measure
+from gemmctl.measuring.rest import REST_S
 from gemmctl.planning.plan import Plan
 from support import Clock, make_plans
 
@@ -72,7 +73,7 @@ GPU = FakeDevice(
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     monkeypatch.setattr(bench, "monotonic", clock.monotonic)
-    monkeypatch.setattr(bench, "sleep", clock.sleep)
+    monkeypatch.setattr(rest, "sleep", clock.sleep)
     return clock
 
 
@@ -140,7 +141,7 @@ def test_a_batch_is_about_fifty_milliseconds_of_runs(clock: Clock, plan: Plan) -
 def test_a_gpu_rests_before_every_batch_and_a_cpu_does_not(clock: Clock, plan: Plan) -> None:
     settings = replace(ALL_RUNS, warmup=1)
     measure(FakeSession(clock, [1.0], wall_s=0.06), GPU, plan, settings)
-    assert clock.slept == [bench.REST_S] * 40
+    assert clock.slept == [REST_S] * 40
     clock.slept.clear()
     measure(FakeSession(clock, [1.0], wall_s=0.0049), CPU, plan, settings)
     assert sum(clock.slept) == 0
@@ -227,13 +228,13 @@ def test_a_rest_is_six_times_the_batch_before_it_whose_ever_that_was(
     ours = FakeSession(clock, [1.0, 2.0], wall_s=1e-4)
     session, entries = contest(clock, FakeSession(clock, [3.0, 4.0], wall_s=4e-4), ours=ours)
     measure(session, GPU, plan, replace(ALL_RUNS, warmup=1, runs=30), entries=entries)
-    assert clock.slept == pytest.approx([bench.REST_S, 6e-3, 24e-3, 6e-3, 24e-3, 6e-3])
+    assert clock.slept == pytest.approx([REST_S, 6e-3, 24e-3, 6e-3, 24e-3, 6e-3])
 
 
 def test_long_batches_are_followed_by_the_longest_rest(clock: Clock, plan: Plan) -> None:
     session, entries = contest(clock, FakeSession(clock, [3.0, 4.0], wall_s=0.1))
     measure(session, GPU, plan, replace(ALL_RUNS, runs=4), entries=entries)
-    assert clock.slept[2::2] == [bench.REST_S] * (len(clock.slept[2::2]))
+    assert clock.slept[2::2] == [REST_S] * (len(clock.slept[2::2]))
     assert len(clock.slept) > 4
 
 

@@ -304,13 +304,14 @@ def test_warpgroups_that_claim_more_registers_than_a_launch_has_end_the_build(
     """A claim for more than there is would wait for ever."""
     claimed = 128 * (variant.loader_registers + variant.consumers * variant.consumer_registers)
     enough = -(-claimed // variant.threads)
+    monkeypatch.setattr(build, "GEMMS", [build.Gemm(variant, "bf16", "f32", build.K_MAJOR)])
     for registers in (enough, enough - 1):
         monkeypatch.setattr(build, "compile_cubin", lambda *_, found=registers: found)
         if registers * variant.threads >= claimed:
-            build.build_gemm(["nvcc"], variant, "bf16", "f32", build.K_MAJOR, tmp_path)
+            build.build(tmp_path)
         else:
             with pytest.raises(SystemExit, match=rf"{variant.name}.*claim {claimed} registers"):
-                build.build_gemm(["nvcc"], variant, "bf16", "f32", build.K_MAJOR, tmp_path)
+                build.build(tmp_path)
 
 
 @pytest.mark.usefixtures("dry")
@@ -456,13 +457,30 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dry: None) -> Path
     return tmp_path / "built"
 
 
-def check(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "argv", ["build.py", "--check"])
+def check(monkeypatch: pytest.MonkeyPatch, share: int = 1) -> None:
+    part = ["--share", str(share)] if share > 1 else []
+    monkeypatch.setattr(sys, "argv", ["build.py", "--check", *part])
     build.main()
 
 
 def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.fixture
+def compiled(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """The cubins that the compiler is asked for from now on."""
+    files: set[str] = set()
+
+    def noting(nvcc: list[str], source: str, defines: dict[str, str], to: Path) -> int:
+        files.add(to.name)
+        return fake_compile(nvcc, source, defines, to)
+
+    monkeypatch.setattr(build, "compile_cubin", noting)
+    return files
+
+
+EVERY_SHARE = pytest.mark.parametrize("share", [1, 3])
 
 
 def test_what_was_just_built_passes_the_check(
@@ -474,38 +492,119 @@ def test_what_was_just_built_passes_the_check(
     assert capsys.readouterr().out == f"{count} cubins are what the sources compile to\n"
 
 
+def test_a_check_by_a_share_compiles_the_support_and_so_much_of_every_variant(
+    checkout: Path,
+    compiled: set[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    capsys.readouterr()
+    check(monkeypatch, share=3)
+    assert {f"{kernel}.cubin" for kernel in build.SUPPORT} < compiled
+    for variant in build.VARIANTS:
+        files = {gemm.file for gemm in build.GEMMS if gemm.variant is variant}
+        assert len(files & compiled) == -(-len(files) // 3) < len(files)
+    others = len(list(checkout.glob("*.cubin"))) - len(compiled)
+    assert capsys.readouterr().out == (
+        f"{len(compiled)} cubins are what the sources compile to\n"
+        f"{others} others are what the manifest says, which is of these sources\n"
+    )
+
+
+def test_other_sources_draw_another_share_and_the_same_the_same(checkout: Path) -> None:
+    source, shares = checkout.parent / "src" / "records.cuh", []
+    for change in ("", "// one\n", "// two\n"):
+        with source.open("a") as file:
+            file.write(change)
+        assert build.drawn(3) == build.drawn(3)
+        shares.append(frozenset(build.drawn(3)))
+    assert len(set(shares)) == 3
+
+
+def test_every_gemm_cubin_is_drawn_sooner_or_later(checkout: Path) -> None:
+    found: set[str] = set()
+    with (checkout.parent / "src" / "records.cuh").open("a") as source:
+        for _ in range(40):
+            source.write("// changed\n")
+            source.flush()
+            found |= build.drawn(3)
+    assert found == {gemm.file for gemm in build.GEMMS}
+
+
 @pytest.mark.parametrize("file", ["fill.cubin", "gemm_f16_f32_rcr_64x128.cubin", "manifest.json"])
+@EVERY_SHARE
 def test_a_file_that_is_not_what_the_sources_compile_to_is_named(
-    file: str, checkout: Path, monkeypatch: pytest.MonkeyPatch
+    share: int, file: str, checkout: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (checkout / file).write_bytes(b"something else")
     with pytest.raises(SystemExit, match=rf"not what the sources compile to: {file}$"):
-        check(monkeypatch)
+        check(monkeypatch, share)
 
 
-def test_a_missing_file_and_one_too_many_are_named(
+def test_whichever_gemm_cubin_is_changed_a_check_by_a_share_names_it(
     checkout: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (checkout / "fill.cubin").rename(checkout / "old.cubin")
-    with pytest.raises(SystemExit, match=r"compile to: fill\.cubin, old\.cubin$"):
-        check(monkeypatch)
+    for gemm in build.GEMMS:
+        before = (checkout / gemm.file).read_bytes()
+        (checkout / gemm.file).write_bytes(b"something else")
+        with pytest.raises(SystemExit, match=rf"compile to: {gemm.file}$"):
+            check(monkeypatch, share=3)
+        (checkout / gemm.file).write_bytes(before)
 
 
-def test_a_source_that_changed_since_the_build_fails_the_check(
+def test_a_drawn_cubin_is_named_though_the_manifest_has_its_hash(
     checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = min(build.drawn(3))
+    (checkout / file).write_bytes(b"something else")
+    manifest = json.loads((checkout / "manifest.json").read_text())
+    manifest["files"][file]["sha256"] = hashlib.sha256(b"something else").hexdigest()
+    (checkout / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
+    with pytest.raises(SystemExit, match=rf"compile to: {file}, manifest\.json$"):
+        check(monkeypatch, share=3)
+
+
+@EVERY_SHARE
+def test_a_missing_file_and_one_too_many_are_named(
+    share: int, checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (checkout / "fill.cubin").rename(checkout / "old.cubin")
+    gone = build.GEMMS[0].file
+    (checkout / gone).unlink()
+    with pytest.raises(SystemExit, match=rf"compile to: fill\.cubin, {gone}, old\.cubin$"):
+        check(monkeypatch, share)
+
+
+@EVERY_SHARE
+def test_a_source_that_changed_since_the_build_fails_the_check(
+    share: int, checkout: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with (checkout.parent / "src" / "records.cuh").open("a") as source:
         source.write("// changed\n")
     with pytest.raises(SystemExit, match=r"compile to: manifest\.json$"):
-        check(monkeypatch)
+        check(monkeypatch, share)
 
 
-def test_a_check_writes_nothing(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@EVERY_SHARE
+def test_a_check_writes_nothing(
+    share: int, checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (checkout / "fill.cubin").write_bytes(b"something else")
     before = contents(checkout)
     with pytest.raises(SystemExit):
-        check(monkeypatch)
+        check(monkeypatch, share)
     assert contents(checkout) == before
+
+
+@pytest.mark.parametrize("arguments", [["--share", "3"], ["--check", "--share", "0"]])
+def test_a_share_is_of_a_check_and_one_in_so_many(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["build.py", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        build.main()
+    assert ended.value.code == 2
+    assert "--share takes a number from 1, and goes with --check" in capsys.readouterr().err
 
 
 def test_a_build_puts_right_what_differs_and_removes_what_is_left_over(checkout: Path) -> None:

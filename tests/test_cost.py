@@ -573,6 +573,14 @@ def least(
     return cost.at_least(launches, asked, starts, constants).tolist()
 
 
+def played_through(launch: Grid, some: Problem, constants: Constants = FITTED) -> float:
+    """What it takes as its tile list is handed out, whatever it takes at least."""
+    work = cost.work_of(launch, cost.asked_of(some, launch.groups, launch.kernel))
+    times, order = cost.times_of(work, constants), cost.order_of(launch, some)
+    busy = np.array([cost.makespan(times, order, int(work.clusters[0]))])
+    return float(cost.together(work, times, busy, constants)[0])
+
+
 @patient
 @given(launches(), st.sampled_from([FITTED, IDEAL, replace(FITTED, sum_value=90)]))
 def test_no_launch_takes_less_than_it_takes_at_least(
@@ -580,7 +588,17 @@ def test_no_launch_takes_less_than_it_takes_at_least(
 ) -> None:
     some, launch = drawn
     (bound,) = least(launch, some, constants=constants)
-    assert bound <= cost.estimate(launch, some, constants) * (1 + 1e-12)
+    assert bound <= played_through(launch, some, constants) * (1 + 1e-12)
+
+
+@patient
+@given(launches(), st.sampled_from([FITTED, IDEAL, replace(FITTED, crossed=9)]))
+def test_what_is_estimated_is_what_playing_the_list_through_gives(
+    drawn: tuple[Problem, Launch], constants: Constants
+) -> None:
+    some, launch = drawn
+    expected = played_through(launch, some, constants)
+    assert cost.estimate(launch, some, constants) == pytest.approx(expected, rel=1e-12)
 
 
 @patient
@@ -591,23 +609,47 @@ def test_what_a_launch_of_equal_tiles_takes_at_least_is_what_it_takes(
     some = make_problem(*[f"m: {m}, n: {n}, k: {k}"] * 2)
     launch = cut(some, np.arange(2), kernel, Choice(kernel.name, kernel.max_width), H200)
     (bound,) = least(launch, some)
-    assert bound == pytest.approx(cost.estimate(launch, some), rel=1e-12)
+    assert bound == pytest.approx(played_through(launch, some), rel=1e-12)
 
 
 def test_what_a_long_list_takes_at_least_is_what_it_takes() -> None:
     some = make_problem(tiles(800, k=640), tiles(800, k=64))
     launch = launch_of(some)
     (bound,) = least(launch, some)
-    assert bound == pytest.approx(cost.estimate(launch, some), rel=1e-12)
+    assert bound == pytest.approx(played_through(launch, some), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("each", "some"),
+    [
+        ("", "k: 640"),
+        ("", "m: 80"),
+        ("", "lda: 648"),
+        ("", "ldb: 648"),
+        ("", "activation: relu"),
+        ("bias: n, ", "activation: gelu"),
+        ("bias: n, ", "ldd: 513"),
+    ],
+)
+def test_a_list_of_unequal_tiles_is_played_through_if_it_is_short(each: str, some: str) -> None:
+    alike = f"{each}m: 128, n: 512, k: 320, lda: 640, ldb: 640"
+    unequal = make_problem("count: 100", f"{some}, count: 100", defaults=alike)
+    launch = launch_of(unequal, "128x192-c2p")
+    assert 4 * launch.room < len(launch.tiles) < 8 * launch.room
+    constants = replace(FITTED, memory_bytes=inf, feed_bytes=20)
+    (bound,) = least(launch, unequal, constants=constants)
+    expected = played_through(launch, unequal, constants)
+    assert cost.estimate(launch, unequal, constants) == expected > bound * (1 + 1e-6)
 
 
 def test_many_launches_take_at_least_what_each_takes_by_itself() -> None:
     some = make_problem(tiles(3), tiles(200, k=640), "m: 17, n: 90, k: 16384", tiles(2000))
     starts = np.array([0, 2, 3])
-    together = grid(some, np.arange(4), KERNELS[0], 256, H200, np.array([1, 4, 1]), starts)
+    widest, splits = np.array([256, 128, 192]), np.array([1, 4, 1])
+    together = grid(some, np.arange(4), KERNELS[0], widest, H200, splits, starts)
     expected = [
         bound
-        for own, splits in (([0, 1], 1), ([2], 4), ([3], 1))
-        for bound in least(grid(some, np.array(own), KERNELS[0], 256, H200, splits), some)
+        for own, width, parts in (([0, 1], 256, 1), ([2], 128, 4), ([3], 192, 1))
+        for bound in least(grid(some, np.array(own), KERNELS[0], width, H200, parts), some)
     ]
     assert least(together, some, starts) == expected

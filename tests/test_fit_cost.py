@@ -92,6 +92,7 @@ def test_the_fit_is_to_what_a_plan_estimates(fit_cost: ModuleType) -> None:
         "{m: 2048, n: 4096, k: 512, beta: 1}, {m: 100, n: 1000, k: 16384}",
         "{m: 5, n: 80, k: 101, activation: gelu, gate: halves}, {m: 64, n: 64, k: 640, d: f32}",
         "{m: 4096, n: 4096, k: 64, bias: n, count: 9}, {m: 8, n: 9, k: 0}",
+        "{m: 512, n: 512, k: 64, count: 3}, {m: 512, n: 512, k: 64, activation: gelu, count: 19}",
     )
     text = "gemmctl: 1\nproblems:\n" + "".join(
         f"  - {{name: p{number}, groups: [{written}]}}\n" for number, written in enumerate(groups)
@@ -193,7 +194,7 @@ def test_every_gpu_is_planned_for_as_large_as_it_is(fit_cost: ModuleType) -> Non
 def test_what_tune_prints_as_csv_is_read_whole(
     fit_cost: ModuleType, gemmctl: Command, tmp_path: Path
 ) -> None:
-    two_types = "{m: 64, n: 256, k: 8192}, {m: 96, n: 128, k: 128, d: f32}, {m: 8, n: 8, k: 8}"
+    two_types = "{m: 64, n: 256, k: 2048}, {m: 96, n: 128, k: 128, d: f32}, {m: 8, n: 8, k: 8}"
     text = f"{{gemmctl: 1, problems: [{{name: mixed, groups: [{two_types}]}}]}}"
     (tmp_path / "mixed.yaml").write_text(text)
     printed = gemmctl("tune", tmp_path / "mixed.yaml", "-f", "csv").stdout

@@ -99,6 +99,19 @@ def test_verbose_adds_padding_waves_clocks_power_and_throttling() -> None:
     assert {"padding %", "waves", "SM MHz", "power W", "throttle"} <= set(titles)
 
 
+@pytest.mark.parametrize(
+    ("clocks", "shown"), [([], "-"), ([1400, 1980, 1500], "1500"), ([1400, 1500], "1450")]
+)
+def test_the_clock_of_a_problem_is_the_median_of_its_readings(
+    clocks: list[int], shown: str
+) -> None:
+    readings = tuple(replace(READING, sm_hz=mhz * 1e6) for mhz in clocks)
+    found = [replace(one, telemetry=readings) for one in results()]
+    head = run_report.head(GPU, Settings(), cubins.manifest())
+    report = run_report.report(head, found, GPU, Settings(), view=View(verbose=True))
+    assert rows(report)[0]["SM MHz"] == shown
+
+
 def test_verbose_shows_how_many_launches_go_side_by_side_where_they_do() -> None:
     (row, _), (on_cpu, _) = (rows(throughput(facts, verbose=True)) for facts in (GPU, CPU))
     assert (row["launches"], row["side by side"]) == ("1", "1")

@@ -14,9 +14,10 @@ import pytest
 
 from gemmctl.device.base import Facts, Sample, Setup, Telemetry
 from gemmctl.errors import DeviceFailed
-from gemmctl.measuring import bench, blocks, sustained
+from gemmctl.measuring import bench, blocks, rest, sustained
 from gemmctl.measuring.bench import Entry, Result, Rival, Settings
 from gemmctl.measuring.blocks import BLOCK_S, Meter
+from gemmctl.measuring.rest import REST_S
 from gemmctl.measuring.sustained import LEAD_S, MIN_BLOCKS, measure
 from gemmctl.planning.plan import Plan
 from support import Clock, Command, make_plans
@@ -93,7 +94,7 @@ def board(monkeypatch: pytest.MonkeyPatch) -> Board:
     clock = Clock()
     for module in (bench, blocks, sustained):
         monkeypatch.setattr(module, "monotonic", clock.monotonic)
-    monkeypatch.setattr(bench, "sleep", clock.sleep)
+    monkeypatch.setattr(rest, "sleep", clock.sleep)
     return Board(clock)
 
 
@@ -158,7 +159,7 @@ def test_bursts_have_the_cache_state_asked_for_and_a_tenth_of_the_time(
     assert "cold" not in board.turns
     assert found.sustained is not None
     rests = sum(board.clock.slept)
-    assert rests + len(found.sustained.burst) * 1e-3 == pytest.approx(3.0, abs=bench.REST_S + 0.1)
+    assert rests + len(found.sustained.burst) * 1e-3 == pytest.approx(3.0, abs=REST_S + 0.1)
 
 
 def test_contestants_take_turns_block_by_block(board: Board, plan: Plan) -> None:

@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+import importlib.util
 import subprocess
 import sys
+from types import ModuleType
+
+import pytest
 
 from support import PROBLEMS, ROOT, environment
 
@@ -22,6 +26,15 @@ def cells(*lists: str) -> list[list[str]]:
     return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
 
 
+@pytest.fixture(scope="module")
+def time_planning() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("time_planning", SCRIPT)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 def test_every_list_has_its_groups_and_tiles_and_times() -> None:
     tiny = str(PROBLEMS / "tiny.yaml")
     rows = cells(tiny, "12x64")
@@ -31,6 +44,7 @@ def test_every_list_has_its_groups_and_tiles_and_times() -> None:
         assert all(float(seconds) > 0 for seconds in row[3:])
 
 
-def test_random_lists_are_the_same_every_time() -> None:
-    first, second = (cells("50x600")[0][:3] for _ in range(2))
+def test_random_lists_are_the_same_every_time(time_planning: ModuleType) -> None:
+    first, second = (time_planning.random_list(50, 600) for _ in range(2))
     assert first == second
+    assert first != time_planning.random_list(51, 600)

@@ -16,7 +16,8 @@ import pytest
 from gemmctl.device.base import Facts, Sample
 from gemmctl.device.cpu import CpuDevice
 from gemmctl.kernels import cubins
-from gemmctl.measuring import bench, tune
+from gemmctl.measuring import rest, tune
+from gemmctl.measuring.rest import REST_S
 from gemmctl.measuring.tune import Settings, candidates, measure
 from gemmctl.measuring.tune_cache import TuneCache
 from gemmctl.operands.data import DataSpec
@@ -162,7 +163,7 @@ class FakeDevice:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     monkeypatch.setattr(tune, "monotonic", clock.monotonic)
-    monkeypatch.setattr(tune, "sleep", clock.sleep)
+    monkeypatch.setattr(rest, "sleep", clock.sleep)
     return clock
 
 
@@ -249,10 +250,19 @@ def test_a_gpu_rests_before_every_burst_and_a_cpu_does_not(clock: Clock) -> None
     device = FakeDevice(clock, against_the_estimate, gpu)
     measure(planned(SQUARE), device, KERNELS, FOREVER)
     bursts = sum(count > 1 for _, count, _ in device.bursts)
-    assert clock.slept == [bench.REST_S] * bursts
+    assert clock.slept == [REST_S] * bursts
     clock.slept.clear()
     measure(planned(SQUARE), FakeDevice(clock, against_the_estimate), KERNELS, FOREVER)
     assert sum(clock.slept) == 0
+
+
+def test_a_rest_is_six_times_what_ran_since_the_one_before(clock: Clock) -> None:
+    gpu = Facts("cuda", "a gpu", 1 << 30, sm_count=132)
+    device = FakeDevice(clock, against_the_estimate, gpu, wall_s=1e-4)
+    measure(planned(SQUARE), device, KERNELS, FOREVER)
+    first, *others = clock.slept
+    assert first == REST_S
+    assert others == pytest.approx([6 * (tune.BURST + tune.WARMUP) * 1e-4] * len(others))
 
 
 def test_when_the_time_is_up_the_most_promising_were_tried(clock: Clock) -> None:
@@ -459,7 +469,7 @@ def test_candidates_without_time_are_told(gemmctl: Command, two_problems: Path) 
 
 def test_candidates_that_cannot_win_are_told(gemmctl: Command) -> None:
     line = "could not win by the cost model and were left out; --all measures them"
-    some = ["tune", "--mnk", "16x16x65536", "--max-time", "9"]
+    some = ["tune", "--mnk", "16x16x16384", "--max-time", "9"]
     assert line in gemmctl(*some).stderr
     assert line not in gemmctl(*some, "--all").stderr
 

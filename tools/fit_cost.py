@@ -125,7 +125,9 @@ class Sheet:
                         asked = cost.asked_of(one.exchanged, launch.groups, launch.kernel)
                         works.append(cost.work_of(launch, asked))
                         rooms.append(launch.room)
-                        self._played.append(_to_play(launch, one.exchanged, works[-1]))
+                        exact = cost.exact(launch, asked)
+                        order = None if exact else cost.order_of(launch, one.exchanged)
+                        self._played.append(order)
                     own.append(index)
                 if len(own) > 1:
                     self._queues[len(self._of_launch)] = side_by_side(launches)
@@ -219,18 +221,6 @@ class Sheet:
         """The sum of squares of the residuals, for each problem."""
         found = self.residuals(constants)
         return float(found @ found) / len(self.measured)
-
-
-def _to_play(launch: Grid, problem: Problem, work: Work) -> cost.Order | None:
-    """The order of entries, where what a launch takes at least is not what it takes."""
-    alike = len({*zip(*(x.tolist() for x in _tiles(launch)), strict=True)}) == 1
-    long_list = bool(work.entries[0] > cost.PLAYED * work.clusters[0])
-    exact = not launch.slots and (not work.first.any() if long_list else alike)
-    return None if exact else cost.order_of(launch, problem)
-
-
-def _tiles(launch: Grid) -> tuple[Ints, ...]:
-    return launch.rows, launch.high, launch.k_tiles, launch.widths
 
 
 def _joined(works: Sequence[Work]) -> Work:

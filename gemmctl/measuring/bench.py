@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from time import monotonic, sleep
+from time import monotonic
 from typing import Literal, Protocol
 
 import numpy as np
@@ -17,15 +17,13 @@ from gemmctl.judging.manner import Manner
 from gemmctl.measuring import ratio
 from gemmctl.measuring.blocks import Sustained
 from gemmctl.measuring.ratio import Ratio
+from gemmctl.measuring.rest import Rest
 from gemmctl.measuring.turns import Contestant, take_turns
 from gemmctl.operands.data import DataSpec
 from gemmctl.planning.plan import Launching, Plan
 
 MIN_SAMPLES = 10  # fewer say nothing about their own spread
 BATCH_S = 0.05  # seconds of samples between two looks at the clock; an H200 slows down after it
-# Before every batch a GPU idles for REST_SHARE times as long as the one before took, REST_S seconds
-# at most, so that all start after the same mean power.
-REST_S, REST_SHARE = 0.3, 6
 WARMUP_SHARE = 0.25  # of max_time_s at most
 LONG_S = 1.0  # seconds of a run that need no warm-up, if there is no time for another
 TURNS = 3  # at least that each of several takes, so that what changes between turns shows in all
@@ -191,7 +189,7 @@ def measure(
     turns at least if the time allows. Raises DeviceFailed, also if D changes from run to run, or
     DeviceHung.
     """
-    rest = _Rest(REST_S if device.facts.kind == "cuda" else 0.0)
+    rest = Rest(device)
     turns = TURNS if any(entry.timed for entry in entries) else 1
     ours = _Bursts(session, settings, rest, turns)
     theirs = [
@@ -271,25 +269,10 @@ class Unchanged:
             )
 
 
-class _Rest:
-    """What a GPU rests between batches, whoever takes them; the first is the longest."""
-
-    def __init__(self, most_s: float) -> None:
-        self._most_s = self._next_s = most_s
-
-    def take(self) -> None:
-        """Rest for what is due."""
-        sleep(self._next_s)
-
-    def after(self, busy_s: float) -> None:
-        """Hear of a batch."""
-        self._next_s = min(self._most_s, REST_SHARE * busy_s)
-
-
 class _Bursts:
     """A contestant whose turn is a rest and then a batch of samples."""
 
-    def __init__(self, timed: Timed, settings: Settings, rest: _Rest, turns: int) -> None:
+    def __init__(self, timed: Timed, settings: Settings, rest: Rest, turns: int) -> None:
         self._timed, self._settings, self._rest, self._turns = timed, settings, rest, turns
         self._cold = settings.cache == "cold"
         self.least_s = 0.0  # of wall time that the last run took; 0 if there was none

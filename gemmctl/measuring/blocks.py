@@ -44,17 +44,17 @@ class Sustained:
     @property
     def sm_hz(self) -> float | None:
         """The middle of the blocks' clocks."""
-        return _middle(block.sm_hz for block in self.blocks)
+        return middle(block.sm_hz for block in self.blocks)
 
     @property
     def power_w(self) -> float | None:
         """The middle of the blocks' powers."""
-        return _middle(block.power_w for block in self.blocks)
+        return middle(block.power_w for block in self.blocks)
 
     @property
     def energy_j(self) -> float | None:
         """The middle of the blocks' energies of a run."""
-        return _middle(block.energy_j for block in self.blocks)
+        return middle(block.energy_j for block in self.blocks)
 
     @property
     def burst_median_s(self) -> float:
@@ -62,7 +62,7 @@ class Sustained:
         return float(np.median(self.burst))
 
 
-def _middle(values: Iterable[float | None]) -> float | None:
+def middle(values: Iterable[float | None]) -> float | None:
     """The median of those that are there; None if none is."""
     found = [value for value in values if value is not None]
     return float(np.median(found)) if found else None

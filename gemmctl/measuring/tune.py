@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from time import monotonic, sleep
+from time import monotonic
 
 import numpy as np
 
 from gemmctl.device.base import Device
 from gemmctl.kernels.cubins import Kernel
-from gemmctl.measuring.bench import BATCH_S, REST_S, spread
+from gemmctl.measuring.bench import BATCH_S, spread
+from gemmctl.measuring.rest import Rest
 from gemmctl.operands.data import DataSpec
 from gemmctl.planning import plan, tiling
 from gemmctl.planning.plan import Plan
@@ -115,7 +116,7 @@ def measure(
     A GPU rests before every burst, so that all start at the same power. Raises DeviceFailed or
     DeviceHung.
     """
-    launches, begin = max(1, len(made.launches)), monotonic()
+    launches, begin, rest = max(1, len(made.launches)), monotonic(), Rest(device)
     share_s = settings.max_time_s / launches
     best = _Contestant(made)
     everyone = [best]
@@ -133,7 +134,7 @@ def measure(
         plans = candidates(best.plan, kernels, launch) if made.launches else [made]
         heat = [best if one is best.plan else _Contestant(one) for one in plans]
         everyone.extend(one for one in heat if one is not best)
-        _halve(heat, device, settings, spent, told)
+        _halve(heat, device, settings, rest, spent, told)
         best = min((one for one in heat if one.samples), key=_Contestant.median_s)
     tried = sorted((one for one in everyone if one.samples), key=_Contestant.median_s)
     hopeless = sum(one.hopeless for one in everyone)
@@ -148,6 +149,7 @@ def _halve(
     heat: Sequence[_Contestant],
     device: Device,
     settings: Settings,
+    rest: Rest,
     spent: Callable[[], float],
     told: Callable[[float], None],
 ) -> None:
@@ -167,7 +169,7 @@ def _halve(
             if not settings.all and not one.samples and _cannot_win(one, heat):
                 one.hopeless = True
                 continue
-            one.take_burst(device, settings.data)
+            one.take_burst(device, settings.data, rest)
             bursts += 1
             told(min(1.0, max(bursts / total, spent())))
 
@@ -189,19 +191,21 @@ class _Contestant:
         self.rounds = 0
         self.hopeless = False  # so it was left out
 
-    def take_burst(self, device: Device, data: DataSpec) -> None:
+    def take_burst(self, device: Device, data: DataSpec, rest: Rest) -> None:
         """Set up, warm up, rest, and take samples."""
         with device.open(self.plan, data) as session:
             for _ in range(WARMUP):
                 started = monotonic()
                 session.time(1, cold=True)
                 run_s = monotonic() - started
+                rest.after(run_s)
                 if run_s > BATCH_S:
                     break
-            sleep(REST_S if device.facts.kind == "cuda" else 0)
+            rest.take()
             fitting = int(BATCH_S / run_s) if run_s else BURST
-            taken = session.time(min(max(fitting, 1), BURST), cold=True)
-            self.samples += [sample.seconds for sample in taken]
+            count = min(max(fitting, 1), BURST)
+            self.samples += [sample.seconds for sample in session.time(count, cold=True)]
+            rest.after(count * run_s)
 
     def median_s(self) -> float:
         """The middle sample; 0 before the first."""

@@ -2,16 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
 from gemmctl.kernels.cubins import Kernel
 from gemmctl.lists.problem import Problem
 from gemmctl.planning import cost, tiling
-from gemmctl.planning.tiling import Choice, Floats, Ints, Machine
+from gemmctl.planning.cost import Asked
+from gemmctl.planning.tiling import Choice, Floats, Grid, Ints, Machine
 
 SLACK = 1e-9  # share of a bound by which it may lie above the cost, since both are rounded
+# Groups that are cut at one time. A call of numpy takes as long for a few groups cut in every width
+# as for one; but arrays of many are better off in a processor's caches.
+AT_ONCE = 8192
+
+
+@dataclass(frozen=True)
+class _Launches:
+    """Launches that are to be cut: their groups, one launch's after another's."""
+
+    problem: Problem
+    groups: Ints
+    starts: Ints  # where the groups of each launch begin
+    asked: Asked
+    machine: Machine
+
+    def cut(self, kernel: Kernel, widths: Ints, splits: Ints) -> tuple[Grid, Ints]:
+        """All of them for each of some widths, one width after another, and where each begins.
+
+        ``splits`` has a row for each width, with an entry for each launch.
+        """
+        ways = len(widths)
+        starts = (len(self.groups) * np.arange(ways)[:, None] + self.starts).ravel()
+        groups, widest = np.tile(self.groups, ways), np.repeat(widths, len(self.starts))
+        found = tiling.grid(
+            self.problem, groups, kernel, widest, self.machine, splits.ravel(), starts
+        )
+        return found, starts
+
+
+@dataclass(frozen=True)
+class _Way:
+    """One way to cut launches; with an entry for each of them."""
+
+    kernel: Kernel
+    width: int
+    splits: Ints
+    bounds: Floats  # cycles that the launch takes at least
 
 
 def choose(
@@ -23,57 +63,69 @@ def choose(
 ) -> list[Choice]:
     """The fastest way to cut each of some launches, which are given by their groups.
 
-    Sums are split only if ``split``. What the cost is at least is found for all launches at once,
-    and the cost itself only where it could be the least.
+    Sums are split only if ``split``. What the cost is at least is found for all launches and many
+    ways at once, and the cost itself only where it could be the least.
     """
-    groups, sizes = np.concatenate(launches), [len(launch) for launch in launches]
-    starts = np.cumsum([0, *sizes[:-1]])
+    groups, ends = np.concatenate(launches), np.cumsum([len(launch) for launch in launches])
     asked = cost.asked_of(problem, groups, kernels[0])
-    ways: list[tuple[Kernel, int, Ints]] = []
-    bounds: list[Floats] = []
+    everything = _Launches(problem, groups, np.append(0, ends[:-1]), asked, machine)
+    at_once = max(1, AT_ONCE // len(groups))
+    ways: list[_Way] = []
     for kernel in kernels:
-        for width in tiling.widths(kernel):
-            whole = tiling.grid(problem, groups, kernel, width, machine)
-            ways.append((kernel, width, np.ones_like(starts)))
-            bounds.append(cost.at_least(whole, asked, starts))
-            for splits in tiling.splits(whole, starts) if split else ():
-                if splits.max() > 1:
-                    parted = tiling.grid(problem, groups, kernel, width, machine, splits, starts)
-                    ways.append((kernel, width, splits))
-                    bounds.append(cost.at_least(parted, asked, starts))
+        widths = np.array(tiling.widths(kernel))
+        for some in np.split(widths, range(at_once, len(widths), at_once)):
+            ways += _ways(everything, kernel, some, split)
+    bounds = np.transpose([way.bounds for way in ways])
     return [
-        _least(problem, own, ways, i, bound, machine)
-        for i, (own, bound) in enumerate(zip(launches, np.transpose(bounds), strict=True))
+        _least(everything, launch, slice(*ends_of), ways, bounds[launch])
+        for launch, ends_of in enumerate(pairwise([0, *ends.tolist()]))
     ]
 
 
+def _ways(launches: _Launches, kernel: Kernel, widths: Ints, split: bool) -> Iterator[_Way]:
+    """Those that are worth considering: of each width, first the one without splits."""
+    splits = np.ones((len(widths), len(launches.starts)), np.int64)
+    cut, starts = launches.cut(kernel, widths, splits)
+    if split:
+        several = [parts.reshape(splits.shape) for parts in tiling.splits(cut, starts)]
+        every = np.stack([splits, *several], axis=1)
+        worth = every.max(axis=2) > 1
+        if worth.any():
+            worth[:, 0] = True
+            widths, splits = widths[np.nonzero(worth)[0]], every[worth]
+            cut, starts = launches.cut(kernel, widths, splits)
+    asked = launches.asked.repeated(len(widths))
+    bounds = cost.at_least(cut, asked, starts).reshape(splits.shape)
+    for width, parts, bound in zip(widths.tolist(), splits, bounds, strict=True):
+        yield _Way(kernel, width, parts, bound)
+
+
 def _least(
-    problem: Problem,
-    groups: Ints,
-    ways: Sequence[tuple[Kernel, int, Ints]],
-    launch: int,
-    bounds: Floats,
-    machine: Machine,
+    launches: _Launches, launch: int, groups: slice, ways: Sequence[_Way], bounds: Floats
 ) -> Choice:
     """The way of least cost to cut one launch, of equal ones the first.
 
     ``bounds`` say what each costs at least.
     """
     least, best = np.inf, 0
-    asked = cost.asked_of(problem, groups, ways[0][0])
     seen = set()
+    own, asked = launches.groups[groups], launches.asked.of(groups)
     for index in np.argsort(bounds, kind="stable").tolist():
-        kernel, width, splits = ways[index]
         if bounds[index] * (1 - SLACK) > least:
             break
-        planned = tiling.grid(problem, groups, kernel, width, machine, splits[launch])
-        same = kernel, planned.widths.tobytes(), planned.parts.tobytes()
+        way = ways[index]
+        planned = tiling.grid(
+            launches.problem, own, way.kernel, way.width, launches.machine, way.splits[launch]
+        )
+        same = way.kernel, planned.widths.tobytes(), planned.parts.tobytes()
         if same in seen:  # another width, or no split, that is the same cut
             continue
         seen.add(same)
-        exact = cost.exact(planned)
-        found = bounds[index] if exact else cost.estimate(planned, problem, asked=asked)
+        if cost.exact(planned, asked):
+            found = bounds[index]
+        else:
+            found = cost.estimate(planned, launches.problem, asked=asked)
         if (found, index) < (least, best):
             least, best = found, index
-    kernel, width, splits = ways[best]
-    return Choice(kernel.name, width, int(splits[launch]))
+    way = ways[best]
+    return Choice(way.kernel.name, way.width, int(way.splits[launch]))

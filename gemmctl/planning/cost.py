@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from gemmctl.kernels.constants import ACTIVATION_GELU, K_TILE, REDUCED_ROWS
 from gemmctl.kernels.cubins import Kernel
@@ -25,6 +27,7 @@ from gemmctl.planning.tiling import (
     Machine,
     c_by_elements,
     come_first,
+    each,
     fused,
     handed_out,
     runs,
@@ -102,6 +105,18 @@ class Asked:
     early: Flags  # whether a tile's record is given back before D is stored
     steps: Mapping[str, Floats]  # what each value goes through, by the constant, and how often
 
+    def of(self, some: slice) -> Asked:
+        """What some of the groups ask for."""
+        return self._each(lambda values: values[some])
+
+    def repeated(self, times: int) -> Asked:
+        """What all groups ask for, so many times one after another."""
+        return self._each(lambda values: np.tile(values, times))
+
+    def _each(self, change: Callable[[npt.NDArray[Any]], npt.NDArray[Any]]) -> Asked:
+        columns = {name: change(of) for name, of in vars(self).items() if name != "steps"}
+        return Asked(**columns, steps={name: change(of) for name, of in self.steps.items()})
+
 
 @dataclass(frozen=True)
 class Work:
@@ -162,7 +177,7 @@ def estimate(
     asked = asked or asked_of(problem, launch.groups, launch.kernel)
     work = work_of(launch, asked)
     times = times_of(work, constants)
-    if exact(launch):
+    if exact(launch, asked):
         busy = least_busy(work, times)
     else:
         played = makespan(times, order_of(launch, problem), int(work.clusters[0]))
@@ -201,17 +216,25 @@ def at_least(
     """Cycles that each of some launches takes at least by ``estimate``, in a fraction of its time.
 
     The groups of a launch begin at ``starts`` and end with the next one's. What ``estimate`` finds
-    for a launch that is ``exact``; up to rounding, also for other launches of equal entries, and
-    for those that are too long to be played through and have nothing that comes first.
+    for a launch that is ``exact``.
     """
     work = work_of(launches, asked, starts)
     times = times_of(work, constants)
     return together(work, times, least_busy(work, times), constants)
 
 
-def exact(launch: Grid) -> bool:
-    """Whether a launch takes what it takes at least: all its entries are equal."""
-    return len(launch.groups) == 1 and not launch.slots
+def exact(launch: Grid, asked: Asked) -> bool:
+    """Whether a launch takes, up to rounding, what it takes at least: without being played through.
+
+    All its entries are equal, or they are too many to be played through and none comes first.
+    """
+    if launch.slots:
+        return False
+    if launch.entries.sum() > PLAYED * launch.room:
+        return not come_first(launch).any()
+    cut = (launch.rows, launch.high, launch.widths, launch.k_tiles)
+    alike = (*cut, asked.crossing_a, asked.crossing_b, asked.early, *asked.steps.values())
+    return all((of == of[0]).all() for of in alike)
 
 
 def copying(nbytes: int, machine: Machine, constants: Constants = FITTED) -> float:
@@ -264,9 +287,7 @@ def work_of(launches: Grid, asked: Asked, starts: Ints = ALONE) -> Work:
     kernel, sms = launches.kernel, launches.machine.sm_count
     entries = np.add.reduceat(launches.entries, starts)
     clusters = np.minimum(launches.room, entries)
-    of = clusters  # of each group's launch
-    if len(starts) > 1:
-        of = np.repeat(clusters, np.diff(starts, append=len(launches.groups)))
+    of = each(clusters, starts, launches.groups)
     high, wide = launches.high, launches.wide
     width = launches.rows / high
     # Narrow tiles wait for shared memory, which hands out all of B for few rows of A.
@@ -315,8 +336,7 @@ def _late(launches: Grid, starts: Ints, entries: Ints, clusters: Ints) -> Floats
     """
     longest = np.maximum.reduceat(launches.k_tiles, starts)
     at_end = np.minimum(1.0, 2 * clusters / entries)
-    share: Floats = np.where(longest * K_TILE < LONG_K, at_end, 1.0)
-    return np.repeat(share, np.diff(starts, append=len(launches.groups)))
+    return each(np.where(longest * K_TILE < LONG_K, at_end, 1.0), starts, launches.groups)
 
 
 def times_of(work: Work, constants: Constants) -> Times:
@@ -355,12 +375,15 @@ def _tile(
     Of two warpgroups that multiply their halves by turns each stores meanwhile; but what is in the
     ring stays there for half a tile longer.
     """
-    alone = multiply + store
-    taken = np.where(work.pingpong, _both(alone / 2, multiply, constants.exposed_turn), alone)
-    half = work.k_tiles * work.multiply * work.sharing / 2
-    supplied = multiply + half * work.k_tiles / work.stages
-    by_turns = np.minimum(alone, _both(half + store, supplied, constants.exposed_turn))
-    taken = np.where(work.halves, by_turns, taken)
+    taken = alone = multiply + store
+    if np.any(work.pingpong):
+        by_turns = _both(alone / 2, multiply, constants.exposed_turn)
+        taken = np.where(work.pingpong, by_turns, alone)
+    if np.any(work.halves):
+        half = work.k_tiles * work.multiply * work.sharing / 2
+        supplied = multiply + half * work.k_tiles / work.stages
+        by_halves = np.minimum(alone, _both(half + store, supplied, constants.exposed_turn))
+        taken = np.where(work.halves, by_halves, taken)
     return taken, np.maximum(alone - taken, 0.0)
 
 

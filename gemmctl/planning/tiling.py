@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +30,7 @@ from gemmctl.operands import dtypes
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
+Number = TypeVar("Number", np.int64, np.float64)
 
 # TMA: strides are multiples of 16 bytes and below 2^40 (PTX ISA, tensor maps).
 STRIDE_STEP = 16
@@ -201,7 +203,7 @@ def grid(
     problem: Problem,
     groups: Ints,
     kernel: Kernel,
-    widest: int,
+    widest: Ints | int,
     machine: Machine,
     splits: Ints | int = 1,
     starts: Ints = ALONE,
@@ -212,16 +214,17 @@ def grid(
     element by element; there only the last row of tiles is narrower.
 
     The groups of a launch begin at ``starts`` and end with the next one's. ``splits`` are the parts
-    of its longest sum over K, for all launches or for each; no part is shorter than it is worth.
+    of its longest sum over K; no part is shorter than it is worth. Both that and ``widest`` are the
+    same for all launches, or there is one for each.
     """
-    columns = problem.columns
+    columns, widest = problem.columns, each(np.atleast_1d(widest), starts, groups)
     m, n, k = columns.m[groups], columns.n[groups], columns.depth[groups]
     widths = _ceil(_ceil(m, _ceil(m, widest)), kernel.width_step) * kernel.width_step
     fusing, narrow = fused(problem, groups), max(FUSED_NARROW, kernel.width_step)
     some_fused = bool(fusing.any())
     if some_fused:
-        most = max(narrow, widest // FUSED_STEP * FUSED_STEP)
-        of_elements = min(most, ELEMENTS_WIDTH)
+        most = np.maximum(narrow, widest // FUSED_STEP * FUSED_STEP)
+        of_elements = np.minimum(most, ELEMENTS_WIDTH)
         limit = np.where(c_by_elements(problem, groups), of_elements, most)
         widths = np.where(fusing, np.minimum(limit, _fusible(m, narrow)), widths)
     widths[k == 0] = REDUCED_ROWS  # what the kernel does where it only adds up, here nothing
@@ -232,7 +235,9 @@ def grid(
         last = np.where(fusing, np.minimum(widths, left), widths)
     wide, k_tiles = _ceil(n, kernel.columns_per_tile), _ceil(k, K_TILE)
     longest = np.maximum(1, np.maximum.reduceat(k_tiles, starts))
-    in_proportion = k_tiles * _each(splits, starts, groups) // _each(longest, starts, groups)
+    in_proportion = (
+        k_tiles * each(np.atleast_1d(splits), starts, groups) // each(longest, starts, groups)
+    )
     parts = np.maximum(1, np.minimum(in_proportion, k_tiles // MIN_SPLIT_K_TILES))
     return Grid(
         kernel=kernel,
@@ -314,7 +319,7 @@ def come_first(planned: Grid, starts: Ints = ALONE) -> Flags:
     is not so short that it hides behind others' latency.
     """
     k_tiles = planned.k_tiles
-    work = _each(np.add.reduceat(planned.whole * k_tiles, starts), starts, planned.groups)
+    work = each(np.add.reduceat(planned.whole * k_tiles, starts), starts, planned.groups)
     long = (k_tiles * planned.room * LONG_SHARE > work) & (k_tiles * K_TILE >= LONG_K)
     found: Flags = (planned.parts > 1) | long
     return found
@@ -463,11 +468,11 @@ def within(counts: Ints) -> Ints:
     return steps
 
 
-def _each(of_launches: Ints | int, starts: Ints, groups: Ints) -> Ints:
-    """For each group, what its launch has, or all launches have."""
-    sizes = np.diff(starts, append=len(groups))
-    found: Ints = np.repeat(np.broadcast_to(of_launches, len(starts)), sizes)
-    return found
+def each(of_launches: npt.NDArray[Number], starts: Ints, groups: Ints) -> npt.NDArray[Number]:
+    """For each group, what its launch has; of a single launch or one for all, one entry."""
+    if len(of_launches) == 1:
+        return of_launches
+    return np.repeat(of_launches, np.append(starts[1:], len(groups)) - starts)
 
 
 def _ceil(value: Ints, step: Ints | int) -> Ints:

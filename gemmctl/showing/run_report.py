@@ -7,7 +7,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from gemmctl.measuring.blocks import BLOCK_S
+from gemmctl.measuring.blocks import BLOCK_S, middle
 from gemmctl.measuring.ratio import MIN_SAMPLES
 from gemmctl.measuring.sustained import LEAD_S
 from gemmctl.showing import against_report, pace_report, plan_report
@@ -92,7 +92,7 @@ def columns(
         return number(result.setup.host_s, 1e-6) + gpu
 
     def telemetry(value: Callable[[Telemetry], float], scale: float) -> Callable[[Result], str]:
-        return lambda r: number(_middle(value(reading) for reading in r.telemetry), scale)
+        return lambda r: number(middle(value(reading) for reading in r.telemetry), scale)
 
     def packed_mb(result: Result) -> str:
         return number(result.plan.packing.bytes, 1e6)
@@ -224,11 +224,6 @@ def _noisy(results: Iterable[Result]) -> list[str]:
         for r in results
         if (r.spread or 0) > NOISY
     ]
-
-
-def _middle(values: Iterable[float]) -> float | None:
-    ordered = sorted(values)
-    return ordered[len(ordered) // 2] if ordered else None
 
 
 def _throttle(result: Result) -> str:

@@ -346,7 +346,9 @@ def test_tensor_maps_are_those_of_the_driver(device: CudaDevice, kernel: Kernel)
     with device.open(made, DataSpec("int", 0)) as session:
         (ready,) = session.ready
         count = len(launch.groups)
-        got = device.download(ready.maps, MAPS * count * MAP_BYTES).reshape(count, MAPS, MAP_BYTES)
+        got = device.download(ready.params.maps, MAPS * count * MAP_BYTES).reshape(
+            count, MAPS, MAP_BYTES
+        )
         for i, group in enumerate(launch.groups.tolist()):
             m, n, k = (int(v[group]) for v in (columns.m, columns.n, columns.k))
             if k == 0:  # nothing is loaded, and the maps of nothing stay unused
@@ -393,7 +395,7 @@ def test_tensor_maps_of_residues_are_those_of_the_driver(
     with device.open(made, DataSpec("int", 0)) as session:
         (ready,) = session.ready
         count = len(launch.groups)
-        got = device.download(ready.residues, RESIDUES * count * MAP_BYTES)
+        got = device.download(ready.params.residues, RESIDUES * count * MAP_BYTES)
         maps = got.reshape(count, RESIDUES, MAP_BYTES)
         for i, group in enumerate(launch.groups.tolist()):
             m, n, ld = (int(v[group]) for v in (columns.m, columns.n, columns.ldc))

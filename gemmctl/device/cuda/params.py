@@ -28,7 +28,7 @@ class Params(ctypes.Structure):
         ("tables", ctypes.c_uint64),
         ("tables_bytes", ctypes.c_uint64),
         ("workspace", ctypes.c_uint64),
-        ("maps", ctypes.c_uint64),
-        ("residues", ctypes.c_uint64),
+        ("maps", ctypes.c_uint64),  # MAPS for each group
+        ("residues", ctypes.c_uint64),  # RESIDUES for each, of C by residues; 0: none comes so
         ("groups", GroupArrays),
     ]

@@ -57,8 +57,6 @@ class _Ready:
     function: Any
     clusters: int  # to start: what the plan wants, or what fits
     params: Params
-    maps: int  # address of the tensor maps, MAPS for each group
-    residues: int  # of those of C by residues, RESIDUES for each; 0: none comes so
 
 
 @dataclass(frozen=True)
@@ -360,7 +358,7 @@ class CudaSession:
                 groups=arrays,
             )
             clusters = min(launch.clusters, device.room(function, launch.kernel))
-            ready.append(_Ready(launch, function, clusters, params, maps, params.residues))
+            ready.append(_Ready(launch, function, clusters, params))
             maps += MAPS * MAP_BYTES * count
             residues += MAP_BYTES * more
         return ready
@@ -369,7 +367,7 @@ class CudaSession:
         """The kernels that build the tensor maps of a launch: of its operands, of C by residues."""
         count = len(ready.launch.groups)
         builders = [_Builder(self._build_maps, MAPS * count, self._map_arguments(ready))]
-        if ready.residues:
+        if ready.params.residues:
             told = self._residue_arguments(ready)
             builders.append(_Builder(self._build_residues, RESIDUES * count, told))
         return builders
@@ -396,7 +394,7 @@ class CudaSession:
             self._templates(boxes),
             ready.params.groups,
             ctypes.c_uint32(count),
-            ctypes.c_uint64(ready.maps),
+            ctypes.c_uint64(ready.params.maps),
             ctypes.c_uint32(dtypes.BY_NAME[kernel.operand].size),
             ctypes.c_uint32(kernel.a_across),
             ctypes.c_uint32(kernel.b_across),
@@ -413,7 +411,7 @@ class CudaSession:
             self._templates(boxes, swizzled=False),
             ready.params.groups,
             ctypes.c_uint32(len(ready.launch.groups)),
-            ctypes.c_uint64(ready.residues),
+            ctypes.c_uint64(ready.params.residues),
         ]
 
     def _templates(
