@@ -92,6 +92,15 @@ __device__ __forceinline__ bool consume_tile(Shared<C>& shared, const Params& pa
         scale(sums, ending.alpha);
     };
     bool held = true;
+    // A bias is fetched while the other warpgroup multiplies, and waits where D will be staged.
+    if constexpr (C::pingpong) {
+        if (tile.flags & TILE_FUSED && tile.k_tiles > 0) {
+            ptx::warpgroup_sync(consumer);  // one thread has put aside what there is; the buffer is free
+            stage_bias<C>(ptx::shared_address(shared.staging[consumer]), tile, target(), fused, 0,
+                          C::blocks, consumer);
+            __syncwarp();
+        }
+    }
     wait_turn<C>(shared, n, consumer);
     switch (tile.k_tiles == 0 ? 0 : tile.width) {
         case 0:

@@ -24,4 +24,7 @@ __device__ __forceinline__ float max_or_nan(float x, float y) {
     return larger;
 }
 
+// What stands before it is issued before what stands behind it.
+__device__ __forceinline__ void keep_order() { asm volatile("pmevent 0;"); }
+
 }  // namespace ptx
