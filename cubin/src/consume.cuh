@@ -92,6 +92,16 @@ __device__ __forceinline__ bool consume_tile(Shared<C>& shared, const Params& pa
         scale(sums, ending.alpha);
     };
     bool held = true;
+    // A bias is fetched while the other warpgroup multiplies, into the buffer where D will be staged.
+    if constexpr (C::pingpong) {
+        if (tile.flags & TILE_FUSED && tile.k_tiles > 0) {
+            // One thread has put aside what there is, and all have read what was in the buffer.
+            ptx::warpgroup_sync(consumer);
+            stage_bias<C>(ptx::shared_address(shared.staging[consumer]), tile, target(), fused, 0,
+                          C::blocks, consumer);
+            __syncwarp();
+        }
+    }
     wait_turn<C>(shared, n, consumer);
     switch (tile.k_tiles == 0 ? 0 : tile.width) {
         case 0:

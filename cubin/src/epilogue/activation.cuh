@@ -30,9 +30,8 @@ __device__ __forceinline__ float gelu(float x) {
     return share_of(x, x * q);
 }
 
-// gelu_tanh and silu, of which only the first has a cubic term.
-__device__ __forceinline__ float sigmoidal(float x, float linear, float cubic) {
-    return share_of(x, x * fmaf(cubic, bounded_square(x, 100.0f), linear));
+__device__ __forceinline__ float gelu_tanh(float x) {
+    return share_of(x, x * fmaf(-0.1029432397f, bounded_square(x, 100.0f), -2.3022081985f));
 }
 
 // Puts the sums of one of a thread's two columns through a function.
@@ -45,18 +44,60 @@ __device__ __forceinline__ void transform(float (&sums)[count], const Function& 
     }
 }
 
+// The same through silu, two numbers to a reciprocal: 1 / a is b times 1 / (a b). So that a b is finite no
+// power exceeds 2^60, where a share has long vanished, and a little more than 2^-60 is taken off each, so
+// that there it is none at all. Of NaN and 60 min is 60: a number, and the other of the two stays right.
+//
+// Each pair goes through four stages, one step behind the pair before it, or two where the special function
+// unit has to answer: no other warp hides its latency. ptxas on its own puts stages of one pair side by
+// side, and 48 numbers take a warp 1,190 cycles instead of 634 (by the latencies of what it wrote).
+template <int column, int count>
+__device__ __forceinline__ void silu(float (&sums)[count]) {
+    constexpr float most_exponent = 60.0f, no_share = 8.6737e-19f;
+    constexpr int pairs = count / 4;
+    // Of each number first the exponent, then the power, then what x is divided by.
+    float divisors[pairs][2], inverses[pairs];
+#pragma unroll
+    for (int step = 0; step < pairs + 5; ++step) {
+        ptx::keep_order();
+        if (const int i = step - 5; 0 <= i) {
+#pragma unroll
+            for (int j = 0; j < 2; ++j) {
+                float& x = sums[4 * i + 2 * column + j];
+                x = ptx::max_or_nan(x, -3.402823466e38f) *
+                    __saturatef(fmaf(inverses[i], divisors[i][1 - j], -no_share));
+            }
+        }
+        if (const int i = step - 3; 0 <= i && i < pairs) {
+#pragma unroll
+            for (float& divisor : divisors[i]) divisor += 1.0f;
+            inverses[i] = ptx::reciprocal(divisors[i][0] * divisors[i][1]);
+        }
+        if (const int i = step - 1; 0 <= i && i < pairs) {
+#pragma unroll
+            for (float& divisor : divisors[i]) divisor = ptx::exp2(divisor);
+        }
+        if (const int i = step; i < pairs) {
+#pragma unroll
+            for (int j = 0; j < 2; ++j) {
+                const float x = sums[4 * i + 2 * column + j];
+                divisors[i][j] = fminf(x * -1.4426950409f, most_exponent);
+            }
+        }
+    }
+}
+
 // Puts a warpgroup's sums through an activation, by its code; with a gate only those of the first column,
 // which it then multiplies by those of the other.
 template <int count>
 __device__ __forceinline__ void activate(float (&sums)[count], uint32_t activation, bool gated) {
     const auto relu = [](float x) { return ptx::max_or_nan(x, 0.0f); };
-    if (activation == ACTIVATION_SILU || activation == ACTIVATION_GELU_TANH) {
-        const bool silu = activation == ACTIVATION_SILU;
-        const float linear = silu ? -1.4426950409f : -2.3022081985f;
-        const float cubic = silu ? 0.0f : -0.1029432397f;
-        const auto function = [&](float x) { return sigmoidal(x, linear, cubic); };
-        transform<0>(sums, function);
-        if (!gated) transform<1>(sums, function);
+    if (activation == ACTIVATION_SILU) {
+        silu<0>(sums);
+        if (!gated) silu<1>(sums);
+    } else if (activation == ACTIVATION_GELU_TANH) {
+        transform<0>(sums, gelu_tanh);
+        if (!gated) transform<1>(sums, gelu_tanh);
     } else if (activation == ACTIVATION_GELU) {
         transform<0>(sums, gelu);
         if (!gated) transform<1>(sums, gelu);

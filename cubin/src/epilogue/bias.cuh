@@ -26,9 +26,12 @@ struct Bias {
     }
 };
 
-// Adds the numbers of a thread's two columns.
+// Adds the numbers of a thread's two columns, which lie in shared memory, from `line` on for the first of 64.
 template <int count>
-__device__ __forceinline__ void add_along_n(float (&sums)[count], const float (&bias)[2]) {
+__device__ __forceinline__ void add_along_n(float (&sums)[count], uint32_t line, uint32_t thread) {
+    const uint32_t from = line + (thread / 32 * 16 + thread % 32 / 4) * 4;
+    const float bias[2] = {__uint_as_float(ptx::load_shared_32(from)),
+                           __uint_as_float(ptx::load_shared_32(from + 32))};
 #pragma unroll
     for (int i = 0; i < count; ++i) sums[i] += bias[i / 2 % 2];
 }

@@ -76,6 +76,30 @@ __device__ __forceinline__ void add_c(float (&sums)[C::blocks][count], Shared<C>
         add_stages(sums, shared, tile, type, stage, consumer, add_moved);
 }
 
+// Puts the numbers of a bias into shared memory, from `line` on: of a tile's rows, or of its columns, 64 for
+// each of a warpgroup's blocks from `first_block` on, in the order of its warps' lanes (staging.cuh).
+template <class C>
+__device__ __forceinline__ void stage_bias(uint32_t line, const Tile& tile, const TargetD& d,
+                                           const Fused& fused, int first_block, int blocks,
+                                           uint32_t consumer) {
+    const uint32_t thread = threadIdx.x % 128, along = fused.bias.along;
+    if (along == BIAS_NONE) return;
+    const uint32_t numbers = along == BIAS_M ? tile.width : 64 * blocks;
+#pragma unroll 1
+    for (uint32_t i = thread; i < numbers; i += 128) {
+        uint32_t index = tile.m0 + i;
+        bool exists = index < d.m;
+        if (along == BIAS_N) {
+            const Columns columns(tile, part_of<C>(consumer, first_block + i / 64), fused.gate, d.n,
+                                  i / 16 % 4 * 32 + i % 8 * 4);
+            const uint32_t second = i / 8 % 2;
+            index = second ? columns.of_x[1] : columns.of_x[0];
+            exists = second ? columns.exist[1] : columns.exist[0];
+        }
+        ptx::store_shared(line + i * 4, fused.bias.at(index, exists));
+    }
+}
+
 // From sums over K to what D holds, before it is rounded: of a warpgroup's blocks from `first_block` on.
 // `turn` counts staging buffers.
 template <class C, int blocks, int count>
@@ -87,37 +111,29 @@ __device__ __forceinline__ void fuse(float (&sums)[blocks][count], Shared<C>& sh
     if constexpr (blocks == C::blocks)
         if (tile.c_stages > 0) add_c(sums, shared, tile, fused.c, stage, consumer);
     const uint32_t thread = ptx::opaque(threadIdx.x % 128), row = tile.m0 + thread % 4 * 2;
-    uint32_t line = 0;
-    if (fused.bias.along == BIAS_M) {
-        line = ptx::shared_address(shared.staging[consumer][turn++ % C::buffers]);
-        if constexpr (C::buffers == 1) ptx::warpgroup_sync(consumer);  // all have read what was in it
-        for (uint32_t i = thread; i < 2 * count; i += 128)
-            ptx::store_shared(line + i * 4, fused.bias.at(tile.m0 + i, tile.m0 + i < d.m));
-        ptx::warpgroup_sync(consumer);
-    }
-    const auto columns_of = [&](int block) {
-        return Columns(tile, part_of<C>(consumer, first_block + block), fused.gate, d.n, thread);
-    };
-    float bias[blocks][2];
-    if (fused.bias.along == BIAS_N) {
-#pragma unroll
-        for (int i = 0; i < 2 * blocks; ++i) {
-            const Columns columns = columns_of(i / 2);
-            bias[i / 2][i % 2] = fused.bias.at(columns.of_x[i % 2], columns.exist[i % 2]);
+    // Who waited for a turn to multiply has the bias in its buffer.
+    const uint32_t line = ptx::shared_address(shared.staging[consumer][turn % C::buffers]);
+    if constexpr (!(C::pingpong && blocks == C::blocks)) {
+        if (fused.bias.along != BIAS_NONE) {
+            ++turn;
+            if constexpr (C::buffers == 1) ptx::warpgroup_sync(consumer);  // all have read what was in it
+            stage_bias<C>(line, tile, d, fused, first_block, blocks, consumer);
+            ptx::warpgroup_sync(consumer);
         }
     }
 #pragma unroll
     for (int block = 0; block < blocks; ++block) {
         if constexpr (count <= ELEMENTS_WIDTH / 2) {
             if (tile.beta != 0.0f && tile.c_stages == 0) {
-                const Columns columns = columns_of(block);
+                const Columns columns(tile, part_of<C>(consumer, first_block + block), fused.gate, d.n,
+                                      thread);
                 add_elements<C::ctas_per_sm == 1 ? 32 : 16>(
                     sums[block], fused.c, fused.c.address + row * fused.c.row_bytes, columns.of_x,
                     columns.exist, static_cast<int>(d.m - row), tile.beta);
             }
         }
         if (fused.bias.along == BIAS_N) {
-            add_along_n(sums[block], bias[block]);
+            add_along_n(sums[block], line + block * 256, thread);
         } else if (fused.bias.along == BIAS_M) {
             add_along_m(sums[block], line, thread);
         }
