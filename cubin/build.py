@@ -43,6 +43,7 @@ STATED = runpy.run_path(str(HERE.parent / "gemmctl" / "kernels" / "constants.py"
 CONSTANTS: dict[str, int] = {name: value for name, value in STATED.items() if name.isupper()}
 
 K_TILE_BYTES = 2 * CONSTANTS["K_TILE"]  # operands have two bytes
+SWIZZLE_BYTES = 1024  # eight rows of 128 bytes, which the swizzle of 128 bytes repeats after
 SM_SHARED_BYTES = 228 * 1024  # CUDA C++ Programming Guide, compute capability 9.0
 CTA_RESERVED_BYTES = 1024  # of these, taken by the system for each CTA
 
@@ -114,11 +115,16 @@ class Variant:
         return 2048 if self.ctas_per_sm == 1 else 1024 * self.consumers
 
     @property
-    def stages(self) -> int:
-        """As many as fit."""
+    def ring_bytes(self) -> int:
+        """What is left for stages of A and B, in whole spans of the swizzle."""
         buffers, buffer_bytes = self.staging
         room = self.shared_bytes - self.consumers * buffers * buffer_bytes - self.control_bytes
-        return room // ((self.rows + self.max_width) * K_TILE_BYTES)
+        return room // SWIZZLE_BYTES * SWIZZLE_BYTES
+
+    @property
+    def most_stages(self) -> int:
+        """Stages that fit of the narrowest tiles there are."""
+        return self.ring_bytes // ((self.rows + CONSTANTS["WIDTH_STEP"]) * K_TILE_BYTES)
 
     @property
     def claimed_registers(self) -> int:
@@ -133,7 +139,8 @@ class Variant:
             "CONSUMERS": str(self.consumers),
             "PINGPONG": str(self.pingpong).lower(),
             "MAX_WIDTH": str(self.max_width),
-            "STAGES": str(self.stages),
+            "RING_BYTES": str(self.ring_bytes),
+            "MOST_STAGES": str(self.most_stages),
             "CLUSTER": str(self.cluster),
             "CTAS_PER_SM": str(self.ctas_per_sm),
             "SHARED_BYTES": str(self.shared_bytes),
@@ -246,7 +253,8 @@ class Gemm:
             "b_layout": self.layouts[1],
             "rows": variant.rows,
             "max_width": variant.max_width,
-            "stages": variant.stages,
+            "ring_bytes": variant.ring_bytes,
+            "most_stages": variant.most_stages,
             "threads": variant.threads,
             "cluster": variant.cluster,
             "ctas_per_sm": variant.ctas_per_sm,
@@ -285,7 +293,7 @@ def build(to: Path, known: Mapping[str, int] | None = None) -> dict[str, object]
         for job in support:
             job.result()
     return {
-        "format": 2,
+        "format": 3,
         "compiler": f"nvcc {RELEASE}",
         "flags": FLAGS,
         "constants": CONSTANTS,

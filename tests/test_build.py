@@ -196,51 +196,70 @@ def test_the_ctas_of_an_sm_fit_its_shared_memory(variant: Any) -> None:
     assert variant.ctas_per_sm * per_cta <= build.SM_SHARED_BYTES
 
 
-def shared_bytes(variant: Any, stages: int) -> int:
-    """What Shared takes: stages, staging buffers, records, targets, what is fused, barriers."""
-    stage = (variant.rows + variant.max_width) * K_TILE * 2
+def shared_bytes(variant: Any, ring_bytes: int) -> int:
+    """What Shared takes: the ring, staging buffers, records, targets, what is fused, barriers."""
     buffers, buffer_bytes = variant.staging
     staging = variant.consumers * buffers * buffer_bytes
     fused = (1 if variant.pingpong else 2) * size("Fused")
     aside = variant.consumers * (2 * size("TargetD") + tiling.TILE.itemsize + fused)
-    barriers = 8 * (2 * stages + 2 * RECORDS + variant.consumers)
-    return stages * stage + staging + RECORDS * tiling.TILE.itemsize + aside + barriers
+    barriers = 8 * (2 * variant.most_stages + 2 * RECORDS + variant.consumers)
+    return ring_bytes + staging + RECORDS * tiling.TILE.itemsize + aside + barriers
 
 
 @VARIANTS
-def test_there_are_as_many_stages_as_fit(variant: Any) -> None:
-    assert shared_bytes(variant, variant.stages) <= variant.shared_bytes
-    assert shared_bytes(variant, variant.stages + 1) > variant.shared_bytes
+def test_the_ring_is_as_long_as_fits_beside_what_is_kept_for_records_and_barriers(
+    variant: Any,
+) -> None:
+    others = shared_bytes(variant, 0)
+    assert shared_bytes(variant, variant.ring_bytes) <= variant.shared_bytes
+    room = variant.shared_bytes - max(others, others_reserved(variant))
+    assert variant.ring_bytes <= room < variant.ring_bytes + build.SWIZZLE_BYTES
+
+
+def others_reserved(variant: Any) -> int:
+    """Bytes beside the ring that the build sets aside."""
+    buffers, buffer_bytes = variant.staging
+    return int(variant.consumers * buffers * buffer_bytes + variant.control_bytes)
+
+
+def stages(variant: Any, width: int) -> int:
+    """Stages that the ring has room for where tiles are so wide."""
+    return int(variant.ring_bytes // ((variant.rows + width) * K_TILE * 2))
+
+
+@VARIANTS
+def test_there_are_barriers_for_the_stages_of_the_narrowest_tiles(variant: Any) -> None:
+    assert variant.most_stages == stages(variant, WIDTH_STEP)
 
 
 @VARIANTS
 def test_a_pingpong_ring_holds_all_of_c_beside_the_stage_in_flight(variant: Any) -> None:
     most = variant.rows // 64 * 2  # stages of a C in f32
-    assert not variant.pingpong or variant.stages > most
+    assert not variant.pingpong or stages(variant, variant.max_width) > most
 
 
 @pytest.mark.parametrize("ctas_per_sm", [1, 2, 3])
-def test_any_other_tile_would_get_no_more_stages_than_fit(ctas_per_sm: int) -> None:
+def test_any_other_tile_would_get_no_longer_ring_than_fits(ctas_per_sm: int) -> None:
     for consumers in (1, 2):
         for max_width in range(16, 257, 16):
             other = build.Variant(consumers, max_width, 1, ctas_per_sm)
-            assert shared_bytes(other, other.stages) <= other.shared_bytes
+            assert shared_bytes(other, other.ring_bytes) <= other.shared_bytes
 
 
 @VARIANTS
 def test_loads_run_at_least_two_stages_ahead_of_the_multiply_in_flight(variant: Any) -> None:
-    assert variant.stages >= 4
+    assert stages(variant, variant.max_width) >= 4
 
 
 def test_what_the_kernel_keeps_in_shared_memory_is_what_the_build_counts() -> None:
     declared = re.sub(r"alignas\(\d+\) ", "", text("shared.cuh"))
     (body,) = re.findall(r"struct Shared {(.*?)\n};", declared, re.S)
     assert re.findall(r"(\w+(?:<.*>)?) (\w+)((?:\[[^]]+\])*);", body) == [
-        ("uint8_t", "ring", "[C::stages][C::stage_bytes]"),
+        ("uint8_t", "ring", "[C::ring_bytes]"),
         ("Staging<C::buffers, C::staging_bytes>", "staging", "[C::consumers]"),
         ("Tile", "tiles", "[RECORDS]"),
-        ("uint64_t", "full", "[C::stages]"),
-        ("uint64_t", "empty", "[C::stages]"),
+        ("uint64_t", "full", "[C::most_stages]"),
+        ("uint64_t", "empty", "[C::most_stages]"),
         ("uint64_t", "tile_full", "[RECORDS]"),
         ("uint64_t", "tile_empty", "[RECORDS]"),
         ("TargetD", "target", "[C::consumers][2]"),
@@ -343,7 +362,8 @@ def test_the_manifest_says_of_a_kernel_what_it_was_compiled_with(tmp_path: Path)
             "CONSUMERS": str(entry["rows"] // 64),
             "PINGPONG": "true" if entry["pingpong"] else "false",
             "MAX_WIDTH": str(entry["max_width"]),
-            "STAGES": str(entry["stages"]),
+            "RING_BYTES": str(entry["ring_bytes"]),
+            "MOST_STAGES": str(entry["most_stages"]),
             "CLUSTER": str(entry["cluster"]),
             "CTAS_PER_SM": str(entry["ctas_per_sm"]),
             "SHARED_BYTES": str(entry["shared_bytes"]),

@@ -621,3 +621,35 @@ def test_an_entry_is_laid_out_as_the_kernel_reads_it() -> None:
 def test_the_kernel_has_a_main_loop_for_every_width() -> None:
     widths = [int(width) for width in re.findall(r"\bWIDTH\((\d+)\)", text("consume.cuh"))]
     assert widths == [WIDTH_STEP * (i + 1) for i in range(WIDTHS)]
+
+
+# The ring
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "stages"),
+    [
+        ("128x256-c2", 256, 4),
+        ("128x256-c2", 128, 6),
+        ("128x256-c2", 16, 10),
+        ("128x256", 64, 8),
+        ("64x128", 128, 4),
+        ("64x128", 32, 8),
+        ("128x192-c2p", 192, 5),
+        ("128x192-c2p", 96, 5),
+        ("128x192-c2p", 32, 10),
+    ],
+)
+def test_narrow_tiles_have_more_stages_but_pingpong_ones_only_where_they_are_very_narrow(
+    name: str, rows: int, stages: int
+) -> None:
+    launch = launch_of(make_problem(f"m: {rows}, n: 256, k: 640"), kernel(name))
+    assert launch.stages == stages
+    assert launch.stages * launch.stage_bytes <= launch.kernel.ring_bytes
+
+
+def test_the_widest_tile_of_a_launch_says_how_long_its_stages_are() -> None:
+    some = make_problem("m: 16, n: 256, k: 640", "m: 256, n: 256, k: 640")
+    launch = launch_of(some, kernel("128x256"))
+    assert sorted(launch.widths.tolist()) == [16, 256]
+    assert launch.stages == 4

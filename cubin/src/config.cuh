@@ -17,7 +17,8 @@ struct Config {
     static constexpr bool b_across = B_ACROSS;
     static constexpr int max_width = MAX_WIDTH;
     static constexpr int width_step = a_across ? BOX_ROWS : WIDTH_STEP;  // of widths there is code for
-    static constexpr int stages = STAGES;
+    static constexpr int ring_bytes = RING_BYTES;    // for stages of A and B
+    static constexpr int most_stages = MOST_STAGES;  // of the narrowest tiles
     static constexpr int cluster = CLUSTER;
     static constexpr int ctas_per_sm = CTAS_PER_SM;
     static constexpr int shared_bytes = SHARED_BYTES;
@@ -34,7 +35,8 @@ struct Config {
     static constexpr int threads = 128 * (1 + consumers);
     static constexpr int row_bytes = K_TILE * 2;
     static constexpr int b_bytes = rows * row_bytes;
-    static constexpr int stage_bytes = b_bytes + max_width * row_bytes;
+    static constexpr int stage_bytes = b_bytes + max_width * row_bytes;  // of the widest tiles
+    static constexpr int stages = ring_bytes / stage_bytes;              // likewise
 
     // Where K lies across, a stage has boxes of BOX_ROWS rows by K_TILE, one k a line.
     static constexpr int box_bytes = BOX_ROWS * 2 * K_TILE;
@@ -44,6 +46,7 @@ struct Config {
     static_assert(K_TILE / cluster % 8 == 0, "a CTA's share of K begins where the swizzle does");
     static_assert(max_width % width_step == 0 && max_width <= WIDTHS * WIDTH_STEP,
                   "the kernel has a main loop for these widths");
+    static_assert(most_stages * (b_bytes + WIDTH_STEP * row_bytes) <= ring_bytes, "all fit");
     static_assert(!pingpong || stages > 2 * (rows / 64),
                   "all of a C of 32 bits fits beside the stage that is multiplied last");
     static_assert(RESIDUES * residue_pitch(max_width) <= stage_bytes, "C by residues is longer");

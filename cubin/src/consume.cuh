@@ -52,8 +52,8 @@ struct Ending {
 // `buffer` counts staging buffers.
 template <class C>
 __device__ __forceinline__ bool consume_tile(Shared<C>& shared, const Params& params,
-                                             const Tile& tile, uint32_t n, Cursor& stage,
-                                             uint32_t& buffer, uint32_t consumer) {
+                                             const Ring& ring, const Tile& tile, uint32_t n,
+                                             Cursor& stage, uint32_t& buffer, uint32_t consumer) {
     // Asked for before it is needed. Beside the sums of two blocks there is no room for it; there, one
     // thread puts it aside, and has the time: it is not yet the warpgroup's turn. Everybody reads it
     // after a barrier of the epilogue; some still do when that thread puts aside the next tile's, but none
@@ -85,7 +85,7 @@ __device__ __forceinline__ bool consume_tile(Shared<C>& shared, const Params& pa
         ptx::warpgroup_sync(consumer);  // one thread has put aside what there is
         if constexpr (decltype(fuses)::value) {
             if (ending.flags & TILE_FUSED) {
-                fuse(sums, shared, tile, target(), fused, stage, buffer, first_block, consumer);
+                fuse(sums, shared, ring, tile, target(), fused, stage, buffer, first_block, consumer);
                 return;
             }
         }
@@ -124,7 +124,7 @@ __device__ __forceinline__ bool consume_tile(Shared<C>& shared, const Params& pa
         if constexpr (w <= C::max_width && w % C::width_step == 0) {                          \
             constexpr std::bool_constant<fusible(w)> fuses;                                   \
             Sums<C, w> sums;                                                                  \
-            multiply_tile<C, w>(sums, shared, stage, tile, consumer);                         \
+            multiply_tile<C, w>(sums, shared, ring, stage, tile, consumer);                   \
             const Ending ending(tile);                                                        \
             if (ending.plain()) {                                                             \
                 scale(sums, ending.alpha);                                                    \
@@ -161,6 +161,9 @@ __device__ __forceinline__ bool consume_tile(Shared<C>& shared, const Params& pa
 template <class C>
 __device__ __forceinline__ void consume_tiles(Shared<C>& shared, const Params& params,
                                               uint32_t consumer) {
+    // In registers: from the kernel's parameters it would come anew for every tile, in front of its first
+    // multiplication (1.5% of `short96`).
+    const Ring ring = {ptx::opaque(params.ring.stages), ptx::opaque(params.ring.stage_bytes)};
     Cursor stage;
     uint32_t buffer = 0;
     // Opaque: what follows from the tile's number is computed anew and not kept beside the sums.
@@ -169,9 +172,9 @@ __device__ __forceinline__ void consume_tiles(Shared<C>& shared, const Params& p
         if (tile.width == 0) return;
         bool held = true;
         if (!C::pingpong || n % 2 == consumer)
-            held = consume_tile<C>(shared, params, tile, n, stage, buffer, consumer);
+            held = consume_tile<C>(shared, params, ring, tile, n, stage, buffer, consumer);
         else
-            stage.skip(tile.k_tiles + tile.c_stages, C::stages);
+            stage.skip(tile.k_tiles + tile.c_stages, ring);
         if (held) give_back(shared, n);
     }
 }

@@ -31,7 +31,7 @@ __device__ __forceinline__ void fetch_tables(const Params& params) {
 // and the loader.
 template <class C>
 __device__ __forceinline__ void ready_barriers(Shared<C>& shared) {
-    for (int i = 0; i < C::stages; ++i) {
+    for (int i = 0; i < C::most_stages; ++i) {
         ptx::barrier_init(ptx::shared_address(&shared.full[i]), 1);
         ptx::barrier_init(ptx::shared_address(&shared.empty[i]), C::warps * C::cluster);
     }

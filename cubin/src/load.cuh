@@ -67,26 +67,27 @@ __device__ __forceinline__ void load_b(uint32_t to, const Maps& maps, uint32_t f
 
 // C of a tile, in stages of their own: 128 bytes of its rows in each.
 template <class C>
-__device__ __forceinline__ void load_c(Shared<C>& shared, const Maps& maps, const Tile& tile,
-                                       int column, Cursor& stage) {
+__device__ __forceinline__ void load_c(Shared<C>& shared, const Ring& ring, const Maps& maps,
+                                       const Tile& tile, int column, Cursor& stage) {
     const int step = C::rows / tile.c_stages;  // columns: 64, or 32 of a C of 32 bits
     for (uint32_t i = 0; i < tile.c_stages; ++i) {
         const uint32_t full = ptx::shared_address(&shared.full[stage.index]);
         ptx::barrier_wait(ptx::shared_address(&shared.empty[stage.index]), stage.round ^ 1);
         ptx::acquire_for_copies();
         ptx::barrier_expect(full, tile.box * C::row_bytes);
-        ptx::tensor_load(ptx::shared_address(shared.ring[stage.index]), &maps.c, full, column,
+        ptx::tensor_load(stage_address(shared, ring, stage.index), &maps.c, full, column,
                          tile.m0);
         column += step;
-        stage.advance(C::stages);
+        stage.advance(ring);
     }
 }
 
 // The same of a C that comes by residues: a box of each. A loop of its own, so that the one above, in
 // which a C on 16 bytes comes, stays unrolled.
 template <class C>
-__device__ __forceinline__ void load_c_residues(Shared<C>& shared, const ResidueMaps& residues,
-                                                const Tile& tile, int column, Cursor& stage) {
+__device__ __forceinline__ void load_c_residues(Shared<C>& shared, const Ring& ring,
+                                                const ResidueMaps& residues, const Tile& tile,
+                                                int column, Cursor& stage) {
     const int step = C::rows / tile.c_stages;
 #pragma unroll 1
     for (uint32_t i = 0; i < tile.c_stages; ++i) {
@@ -94,13 +95,13 @@ __device__ __forceinline__ void load_c_residues(Shared<C>& shared, const Residue
         ptx::barrier_wait(ptx::shared_address(&shared.empty[stage.index]), stage.round ^ 1);
         ptx::acquire_for_copies();
         ptx::barrier_expect(full, RESIDUES * residue_rows(tile.box) * RESIDUE_ROW_BYTES);
-        const uint32_t to = ptx::shared_address(shared.ring[stage.index]);
+        const uint32_t to = stage_address(shared, ring, stage.index);
 #pragma unroll 1
         for (uint32_t residue = 0; residue < RESIDUES; ++residue)
             ptx::tensor_load(to + residue * residue_pitch(tile.box), &residues.c[residue], full,
                              column, static_cast<int>(tile.m0 / RESIDUES - residue_lead(residue)));
         column += step;
-        stage.advance(C::stages);
+        stage.advance(ring);
     }
 }
 
@@ -119,6 +120,7 @@ __device__ __forceinline__ void acquire_c(const Maps& maps, const ResidueMaps& r
 template <class C>
 __device__ __forceinline__ void load_operands(Shared<C>& shared, const Params& params) {
     const uint32_t rank = C::cluster == 1 ? 0 : ptx::cluster_rank();
+    const Ring& ring = params.ring;
     Cursor stage;
     uint32_t last_group = ~0u;
     for (uint32_t n = 0;; ++n) {
@@ -139,7 +141,7 @@ __device__ __forceinline__ void load_operands(Shared<C>& shared, const Params& p
         int column = (backward ? tile.k0 + tile.k_tiles - 1 : tile.k0) * K_TILE;
         for (uint32_t k = 0; k < tile.k_tiles; ++k) {
             const uint32_t full = ptx::shared_address(&shared.full[stage.index]);
-            const uint32_t b = ptx::shared_address(shared.ring[stage.index]);
+            const uint32_t b = stage_address(shared, ring, stage.index);
             const uint32_t a = b + C::b_bytes;
             ptx::barrier_wait(ptx::shared_address(&shared.empty[stage.index]), stage.round ^ 1);
             ptx::barrier_expect(full, bytes);
@@ -149,19 +151,19 @@ __device__ __forceinline__ void load_operands(Shared<C>& shared, const Params& p
             else
                 load_shared_a<C>(a, maps.a, full, column, tile.m0, tile.box, rank);
             column += step;
-            stage.advance(C::stages);
+            stage.advance(ring);
         }
         if (tile.c_stages > 0) {
             if (tile.flags & TILE_RESIDUES)
-                load_c_residues(shared, residues, tile, b_row, stage);
+                load_c_residues(shared, ring, residues, tile, b_row, stage);
             else
-                load_c(shared, maps, tile, b_row, stage);
+                load_c(shared, ring, maps, tile, b_row, stage);
         }
         release_tile(shared, n);  // behind the loads: its fence takes time, and the others need longer
     }
     // Leave when nobody will signal this CTA any more: all stages have been given back.
-    for (int i = 0; i < C::stages; ++i) {
+    for (uint32_t i = 0; i < ring.stages; ++i) {
         ptx::barrier_wait(ptx::shared_address(&shared.empty[stage.index]), stage.round ^ 1);
-        stage.advance(C::stages);
+        stage.advance(ring);
     }
 }

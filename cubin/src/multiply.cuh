@@ -19,17 +19,20 @@ constexpr uint32_t K_STEP = (across ? 16 * C::row_bytes : 32) >> 4;
 // One K tile: four multiplies of 16 columns of K. `first` starts the sum instead of adding to it.
 template <class C, int width, bool first>
 __device__ __forceinline__ void multiply_stage(Sums<C, width>& sums, Shared<C>& shared,
-                                               const Cursor& stage, uint32_t consumer) {
+                                               const Ring& ring, const Cursor& stage,
+                                               uint32_t consumer) {
     // The shuffle shows the compiler that all lanes have the same index: it then computes descriptors
     // once per warp, with a third of the instructions that lanes for themselves would take.
     const uint32_t index = __shfl_sync(~0u, stage.index, 0);
-    const uint32_t ring = ptx::shared_address(shared.ring), at = index * (C::stage_bytes >> 4);
+    uint32_t at = index * (ring.stage_bytes >> 4);
+    if constexpr (C::ctas_per_sm > 1) at = __shfl_sync(~0u, at, 0);  // there it does not see that
+    const uint32_t first_b = ptx::shared_address(shared.ring);
     constexpr uint32_t block = 64 * C::row_bytes >> 4;  // 64 rows of B, which are one box of them, too
     constexpr uint32_t b_step = K_STEP<C, C::b_across>, a_step = K_STEP<C, C::a_across>;
     constexpr uint32_t leading = C::a_across ? C::box_bytes : 16;
     const uint32_t own = C::pingpong ? 0 : consumer * block;
-    const uint32_t b = wgmma::descriptor(ring) + own + at;
-    const uint32_t a = wgmma::descriptor<leading>(ring + C::b_bytes) + at;
+    const uint32_t b = wgmma::descriptor(first_b) + own + at;
+    const uint32_t a = wgmma::descriptor<leading>(first_b + C::b_bytes) + at;
     ptx::barrier_wait(ptx::shared_address(&shared.full[index]), stage.round);
     wgmma::fence();
     using Multiply = wgmma::Multiply<width, C::b_across, C::a_across>;
@@ -48,24 +51,25 @@ __device__ __forceinline__ void multiply_stage(Sums<C, width>& sums, Shared<C>& 
 // K tile stands before the loop: ptxas serialises wgmma if zeroed registers enter it.
 template <class C, int width>
 __device__ __forceinline__ void multiply_tile(Sums<C, width>& sums, Shared<C>& shared,
-                                              Cursor& stage, const Tile& tile, uint32_t consumer) {
+                                              const Ring& ring, Cursor& stage, const Tile& tile,
+                                              uint32_t consumer) {
     const uint32_t k_tiles = tile.k_tiles;
     // Who shares a tile and goes first keeps its stages until the other has multiplied them, too. Where they
     // do not all fit into the ring, both multiply at one time.
-    const bool both = !C::pingpong && k_tiles > C::stages;
+    const bool both = !C::pingpong && k_tiles > ring.stages;
     if (both) pass_turn<C>(shared, consumer);
-    multiply_stage<C, width, true>(sums, shared, stage, consumer);
+    multiply_stage<C, width, true>(sums, shared, ring, stage, consumer);
     uint32_t previous = stage.index;
-    stage.advance(C::stages);
+    stage.advance(ring);
 #pragma unroll 1
     for (uint32_t k = 1; k < k_tiles; ++k) {
-        multiply_stage<C, width, false>(sums, shared, stage, consumer);
+        multiply_stage<C, width, false>(sums, shared, ring, stage, consumer);
         wgmma::wait<1>();
         release_stage<C>(shared, previous);
         previous = stage.index;
-        stage.advance(C::stages);
+        stage.advance(ring);
     }
-    await_c<C>(shared, stage, tile.c_stages);
+    await_c<C>(shared, ring, stage, tile.c_stages);
     if (!both) pass_turn<C>(shared, consumer);
     wgmma::wait<0>();
     release_stage<C>(shared, previous);

@@ -73,11 +73,19 @@ struct Groups {
     const uint32_t* gate;
 };
 
+// How a launch cuts the ring into stages: they are as long as the widest of its tiles needs, so that narrow
+// tiles have more of them.
+struct Ring {
+    uint32_t stages;
+    uint32_t stage_bytes;  // a multiple of 1024, which the swizzle counts from
+};
+
 // The parameters of the GEMM kernel.
 struct Params {
     const Tile* tiles;      // tile_count records and one of width 0
     uint32_t tile_count;
     uint32_t ahead;         // tiles that a cluster may take before it is done with one: 1 to RECORDS - 1
+    Ring ring;
     uint32_t* counter;      // 0 before and after every launch
     uint32_t* flags;        // of split tiles; 0 before and after every launch
     const uint8_t* tables;  // where all that the host and build_maps prepared begins

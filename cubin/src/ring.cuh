@@ -4,24 +4,31 @@
 #include "ptx/barriers.cuh"
 #include "ptx/cluster.cuh"
 #include "ptx/memory.cuh"
+#include "records.cuh"
 #include "shared.cuh"
 
 // A place in a ring: an index, and the parity of the round.
 struct Cursor {
     uint32_t index = 0;
     uint32_t round = 0;
-    __device__ __forceinline__ void advance(uint32_t size) {
-        if (++index == size) {
+    __device__ __forceinline__ void advance(const Ring& ring) {
+        if (++index == ring.stages) {
             index = 0;
             round ^= 1;
         }
     }
-    __device__ __forceinline__ void skip(uint32_t count, uint32_t size) {
+    __device__ __forceinline__ void skip(uint32_t count, const Ring& ring) {
         index += count;
-        round ^= index / size & 1;
-        index %= size;
+        round ^= index / ring.stages & 1;
+        index %= ring.stages;
     }
 };
+
+// Where a stage begins in shared memory.
+template <class C>
+__device__ __forceinline__ uint32_t stage_address(Shared<C>& shared, const Ring& ring, uint32_t index) {
+    return ptx::shared_address(shared.ring) + index * ring.stage_bytes;
+}
 
 // Tell the producers of all CTAs that share the stage that this warp is done with it.
 template <class C>

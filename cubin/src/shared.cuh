@@ -10,11 +10,11 @@
 
 template <class C>
 struct Shared {
-    alignas(1024) uint8_t ring[C::stages][C::stage_bytes];
+    alignas(1024) uint8_t ring[C::ring_bytes];
     alignas(1024) Staging<C::buffers, C::staging_bytes> staging[C::consumers];
     Tile tiles[RECORDS];  // those at work and those that come next, in turn
-    uint64_t full[C::stages];
-    uint64_t empty[C::stages];
+    uint64_t full[C::most_stages];
+    uint64_t empty[C::most_stages];
     uint64_t tile_full[RECORDS];
     uint64_t tile_empty[RECORDS];     // of the cluster's first CTA: it hands out for all
     TargetD target[C::consumers][2];  // of its tiles, in turn; pingpong only

@@ -24,12 +24,13 @@ __device__ __forceinline__ void wait_turn(Shared<C>& shared, uint32_t n, uint32_
 // With tiles of their own, the next turn begins once C, too, is there: who multiplies then is never two
 // rounds ahead of a stage that waits for it.
 template <class C>
-__device__ __forceinline__ void await_c(Shared<C>& shared, Cursor stage, uint32_t c_stages) {
+__device__ __forceinline__ void await_c(Shared<C>& shared, const Ring& ring, Cursor stage,
+                                        uint32_t c_stages) {
     if constexpr (C::pingpong)
 #pragma unroll 1
         for (; c_stages > 0; --c_stages) {
             ptx::barrier_wait(ptx::shared_address(&shared.full[stage.index]), stage.round);
-            stage.advance(C::stages);
+            stage.advance(ring);
         }
 }
 

@@ -11,12 +11,19 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from gemmctl.errors import DeviceUnusable, UsageError
 from gemmctl.kernels import constants
-from gemmctl.kernels.constants import BOX_ROWS, WIDTH_STEP
+from gemmctl.kernels.constants import BOX_ROWS, K_TILE, WIDTH_STEP
+
+Ints = npt.NDArray[np.int64]
 
 VARIABLE = "GEMMCTL_CUBINS"
-FORMAT = 2  # of manifest.json, as cubin/build.py writes it
+FORMAT = 3  # of manifest.json, as cubin/build.py writes it
+NARROW = 32  # rows of A of a tile that has hardly more to multiply than to load
+OPERAND_BYTES = 2  # of an element of A or B, in all kernels there are
 CONSTANTS = {name: value for name, value in vars(constants).items() if name.isupper()}
 
 
@@ -39,7 +46,8 @@ class Kernel:
     b_layout: str  # D's is row
     rows: int
     max_width: int
-    stages: int
+    ring_bytes: int  # of shared memory: what a launch cuts into stages of A and B
+    most_stages: int  # of its narrowest tiles
     threads: int
     cluster: int
     ctas_per_sm: int
@@ -66,6 +74,24 @@ class Kernel:
     def width_step(self) -> int:
         """What the widths of its tiles are multiples of."""
         return BOX_ROWS if self.a_across else WIDTH_STEP
+
+    def stage_rows(self, widest: Ints | int) -> Ints:
+        """Rows of A that a stage of the ring has room for, by a launch's widest tile.
+
+        As many as that has; but pingpong kernels, whose warpgroups have a tile each, gain by more
+        and shorter stages only where these are very short. Else they lost up to 14% (H200): the
+        further CTAs are ahead, the less they read in step.
+        """
+        cut_finer = (widest <= NARROW) | (not self.pingpong)
+        return np.where(cut_finer, widest, self.max_width)
+
+    def stage_bytes(self, widest: Ints | int) -> Ints:
+        """Bytes of a stage."""
+        return (self.rows + self.stage_rows(widest)) * K_TILE * OPERAND_BYTES
+
+    def stages(self, widest: Ints | int) -> Ints:
+        """Stages that the ring then has."""
+        return np.minimum(self.most_stages, self.ring_bytes // self.stage_bytes(widest))
 
     @property
     def columns_per_tile(self) -> int:

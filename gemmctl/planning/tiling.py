@@ -163,6 +163,16 @@ class Launch(Grid):
     tiles: npt.NDArray[np.void]  # TILE records in the order they are handed out
 
     @property
+    def stages(self) -> int:
+        """Stages that the kernel's ring is cut into."""
+        return int(self.kernel.stages(self.widths.max()))
+
+    @property
+    def stage_bytes(self) -> int:
+        """Bytes of each."""
+        return int(self.kernel.stage_bytes(self.widths.max()))
+
+    @property
     def clusters(self) -> int:
         """Clusters (or single CTAs) the launch starts: all that fit, or one per tile."""
         return min(self.room, len(self.tiles))

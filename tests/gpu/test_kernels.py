@@ -273,7 +273,7 @@ def test_a_hundred_repeats_give_the_same_bits(device: CudaDevice, kernel: Kernel
 def test_turns_pass_between_tiles_whose_k_fits_into_the_ring_and_others(
     device: CudaDevice, kernel: Kernel
 ) -> None:
-    """About ten tiles for each SM; rings have four or five stages of 64."""
+    """About ten tiles for each SM; rings have four to eleven stages of 64."""
     groups = [
         f"{{m: {40 + i % 50}, n: 256, k: {k}, {padded(kernel, 256, 256, k)}, beta: {i % 3 // 2}}}"
         for i, k in enumerate([0, 64, 256, 320, 128, 704, 320] * 200)

@@ -33,14 +33,14 @@ __device__ __forceinline__ void scale(float (&sums)[blocks][count], float alpha)
 // Warpgroups that share a tile pass by the stages of each other.
 template <class C, int count, class Add>
 __device__ __forceinline__ void add_stages(float (&sums)[C::blocks][count], Shared<C>& shared,
-                                           const Tile& tile, uint32_t type, Cursor& stage,
-                                           uint32_t consumer, const Add& add) {
+                                           const Ring& ring, const Tile& tile, uint32_t type,
+                                           Cursor& stage, uint32_t consumer, const Add& add) {
     const uint32_t each = type == TYPE_F32 ? 2 : 1;
 #pragma unroll
     for (int block = 0; block < C::blocks; ++block)
 #pragma unroll 1
         for (uint32_t i = 0; i < tile.c_stages / C::blocks; ++i) {
-            const uint32_t at = ptx::shared_address(shared.ring[stage.index]);
+            const uint32_t at = stage_address(shared, ring, stage.index);
             ptx::barrier_wait(ptx::shared_address(&shared.full[stage.index]), stage.round);
             if (C::pingpong || i / each == consumer) {
                 add(sums[block], at, i);
@@ -48,7 +48,7 @@ __device__ __forceinline__ void add_stages(float (&sums)[C::blocks][count], Shar
             }
             ptx::release_to_copies();
             release_stage<C>(shared, stage.index);
-            stage.advance(C::stages);
+            stage.advance(ring);
         }
 }
 
@@ -56,8 +56,8 @@ __device__ __forceinline__ void add_stages(float (&sums)[C::blocks][count], Shar
 // pay for the other.
 template <class C, int count>
 __device__ __forceinline__ void add_c(float (&sums)[C::blocks][count], Shared<C>& shared,
-                                      const Tile& tile, const SourceC& c, Cursor& stage,
-                                      uint32_t consumer) {
+                                      const Ring& ring, const Tile& tile, const SourceC& c,
+                                      Cursor& stage, uint32_t consumer) {
     const uint32_t thread = threadIdx.x % 128, type = c.type;
     const auto add_moved = [&](float (&block)[count], uint32_t at, uint32_t i) {
         if (type == TYPE_BF16)
@@ -71,9 +71,9 @@ __device__ __forceinline__ void add_c(float (&sums)[C::blocks][count], Shared<C>
         add_residues(block, at, i, c, residue_pitch(tile.box), thread, tile.beta);
     };
     if (tile.flags & TILE_RESIDUES)
-        add_stages(sums, shared, tile, type, stage, consumer, add_by_residues);
+        add_stages(sums, shared, ring, tile, type, stage, consumer, add_by_residues);
     else
-        add_stages(sums, shared, tile, type, stage, consumer, add_moved);
+        add_stages(sums, shared, ring, tile, type, stage, consumer, add_moved);
 }
 
 // Puts the numbers of a bias into shared memory, from `line` on: of a tile's rows, or of its columns, 64 for
@@ -104,12 +104,12 @@ __device__ __forceinline__ void stage_bias(uint32_t line, const Tile& tile, cons
 // `turn` counts staging buffers.
 template <class C, int blocks, int count>
 __device__ __forceinline__ void fuse(float (&sums)[blocks][count], Shared<C>& shared,
-                                     const Tile& tile, const TargetD& d, const Fused& fused,
-                                     Cursor& stage, uint32_t& turn, int first_block,
-                                     uint32_t consumer) {
+                                     const Ring& ring, const Tile& tile, const TargetD& d,
+                                     const Fused& fused, Cursor& stage, uint32_t& turn,
+                                     int first_block, uint32_t consumer) {
     scale(sums, tile.alpha);
     if constexpr (blocks == C::blocks)
-        if (tile.c_stages > 0) add_c(sums, shared, tile, fused.c, stage, consumer);
+        if (tile.c_stages > 0) add_c(sums, shared, ring, tile, fused.c, stage, consumer);
     const uint32_t thread = ptx::opaque(threadIdx.x % 128), row = tile.m0 + thread % 4 * 2;
     // Who waited for a turn to multiply has the bias in its buffer.
     const uint32_t line = ptx::shared_address(shared.staging[consumer][turn % C::buffers]);

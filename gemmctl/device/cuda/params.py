@@ -23,6 +23,8 @@ class Params(ctypes.Structure):
         ("tiles", ctypes.c_uint64),
         ("tile_count", ctypes.c_uint32),
         ("ahead", ctypes.c_uint32),
+        ("stages", ctypes.c_uint32),
+        ("stage_bytes", ctypes.c_uint32),
         ("counter", ctypes.c_uint64),
         ("flags", ctypes.c_uint64),
         ("tables", ctypes.c_uint64),

@@ -348,6 +348,8 @@ class CudaSession:
                 tiles=tiles,
                 tile_count=len(launch.tiles),
                 ahead=launch.ahead,
+                stages=launch.stages,
+                stage_bytes=launch.stage_bytes,
                 counter=counter,
                 flags=flags,
                 tables=block,
