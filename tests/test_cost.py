@@ -200,26 +200,11 @@ def test_a_gate_leaves_half_as_much_to_store() -> None:
     assert cycles(gated, constants=slow) == SLICE + 0.5 * 64 * 256
 
 
-def test_two_warpgroups_that_share_a_short_tile_store_while_the_other_multiplies() -> None:
-    store = 2 * SLICE
-    constants = replace(IDEAL, value=store / (64 * 256))
-    one, many = (cycles(tiles(count), constants=constants) for count in (1, 132 * 7))
-    assert one == SLICE + store
-    assert many == pytest.approx(7 * (SLICE / 2 + store) + SLICE / 2)
-
-
-def test_two_warpgroups_that_share_a_long_tile_store_after_both_have_multiplied() -> None:
+def test_two_warpgroups_that_share_a_tile_store_after_both_have_multiplied() -> None:
     store = 2 * SLICE
     constants = replace(IDEAL, value=store / (64 * 256))
     many = cycles(tiles(132 * 7, k=64 * 5), constants=constants)
     assert many == pytest.approx(7 * (5 * SLICE + store))
-
-
-def test_a_ring_that_both_halves_of_a_tile_need_is_filled_later() -> None:
-    # Four slices fill it; none leaves before the first warpgroup is done with its half of all.
-    constants = replace(IDEAL, value=SLICE / (64 * 256))
-    many = cycles(tiles(132 * 7, k=64 * 4), constants=constants)
-    assert many == pytest.approx(7 * 5 * SLICE)
 
 
 def test_drawing_is_hidden_where_all_sums_are_short_but_for_the_last_two_tiles() -> None:
@@ -233,6 +218,22 @@ def test_rows_that_cross_lines_are_more_to_draw() -> None:
     slow = replace(IDEAL, feed_bytes=1, crossed=0.5)
     within, across = (cycles(tiles(1, k=k), constants=slow) for k in (64, 56))
     assert across == pytest.approx(within * (1 + 0.5 * 7 / 8))
+
+
+def test_rows_of_b_that_many_ctas_draw_at_one_time_come_later() -> None:
+    slow = replace(IDEAL, feed_bytes=1, crowded=0.5)
+    alone, crowd = (cycles(f"m: {m}, n: 128, k: 64", constants=slow) for m in (256, 256 * 64))
+    assert alone == pytest.approx((128 * (1 + 0.5 / 64) + 256) * 128)
+    assert crowd == pytest.approx((128 * (1 + 0.5) + 256) * 128)
+
+
+def test_a_stage_that_two_ctas_share_takes_longer_to_fill() -> None:
+    constants = replace(IDEAL, joint_latency=40 * SLICE)
+    alone, joint = (
+        cycles("m: 256, n: 256, k: 640", name=name, constants=constants)
+        for name in ("128x256", "128x256-c2")
+    )
+    assert (alone, joint) == (10 * SLICE, 10 * 40 * SLICE / 4)
 
 
 def test_a_wave_of_unequal_tiles_takes_as_long_as_the_widest() -> None:
@@ -478,12 +479,6 @@ def played(launch: Launch) -> float:
         taken = np.where(sums, 7, np.maximum((7 + multiply) / 2, multiply))
         ends = (7 + multiply - taken)[~sums & ~part]
         end = ends.max(initial=0.0)
-    elif kernel.threads > 256:  # two warpgroups by turns, where the ring holds all of a tile
-        held = multiply + multiply / 2 * k_tiles / kernel.stages
-        by_turns = np.minimum(7 + multiply, np.maximum(multiply / 2 + 7, held))
-        turns = (launch.k_tiles <= kernel.stages)[tiles["group"]] & ~sums
-        taken = np.where(turns, by_turns, taken)
-        end = (7 + multiply - taken)[~sums & ~part].max(initial=0.0)
     first, long_list = come_first(launch)[tiles["group"]], len(taken) > 8 * launch.clusters
     free, complete = [0.0] * launch.clusters, 0.0
     for entry in np.flatnonzero(first & ~sums) if long_list else range(len(taken)):

@@ -40,6 +40,7 @@ WGMMA_ROWS = 64  # of B that one wgmma multiplies, and one warpgroup stores in o
 SHARED_BYTES = 128  # that an SM's shared memory hands out in a cycle
 PLAYED = 8  # tiles for each cluster, up to which a list is played through
 LINE_BYTES = 128  # of the L2, and of a row of a stage
+CROWD = 64  # CTAs; where they all draw the same lines, these come later
 L2_BYTES = 50e6  # what is larger comes from memory again each time it is needed again
 
 
@@ -52,41 +53,43 @@ class Constants:
     """
 
     # A launch
-    launch_latency: float = 3720.0  # of one that does nothing much, from a cold start
-    cluster_latency: float = 651.0  # more of a kernel that starts in clusters
+    launch_latency: float = 1950.0  # of one that does nothing much, from a cold start
+    cluster_latency: float = 3410.0  # more of a kernel that starts in clusters
     branch_latency: float = 6280.0  # until the next of several side by side has begun
     packing_latency: float = 11600.0  # of a launch that packs operands
-    packing_bytes: float = 16.1  # that an SM reads or writes in a cycle meanwhile
+    packing_bytes: float = 16.2  # that an SM reads or writes in a cycle meanwhile
     # Bytes
-    memory_bytes: float = 24.3  # one SM's share of the memory bandwidth in a cycle
-    write: float = 0.962  # share of the memory's time that a byte of D takes
-    reread: float = 0.285  # the same of bytes that the L2 still holds
-    feed_bytes: float = 61.1  # that one SM draws from L2 in a cycle
-    crossed: float = 0.416  # more of rows that begin within a line, and so cross two
-    stage_latency: float = 2630.0  # until a stage of the ring is full, from when it is free
+    memory_bytes: float = 22.1  # one SM's share of the memory bandwidth in a cycle
+    write: float = 1.05  # share of the memory's time that a byte of D takes
+    reread: float = 0.346  # the same of bytes that the L2 still holds
+    feed_bytes: float = 64.2  # that one SM draws from L2 in a cycle
+    crossed: float = 0.404  # more of rows that begin within a line, and so cross two
+    crowded: float = 0.452  # more of rows of B that CROWD CTAs read at one time
+    stage_latency: float = 2470.0  # until a stage of the ring is full, from when it is free
+    joint_latency: float = 552.0  # more where it is free when both CTAs of a cluster are done
     # A tile: what is not hidden behind the tile before
-    tile_latency: float = 1320.0
-    shared_latency: float = 1230.0  # where two CTAs share an SM
-    turn_latency: float = 2760.0  # where warpgroups take turns, and give records back late
-    early_latency: float = 3110.0  # where they give records back early
-    draw_latency: float = 1750.0  # more where no record but the next is asked for ahead
+    tile_latency: float = 1330.0
+    shared_latency: float = 1770.0  # where two CTAs share an SM
+    turn_latency: float = 3920.0  # where warpgroups take turns, and give records back late
+    early_latency: float = 3760.0  # where they give records back early
+    draw_latency: float = 5010.0  # more where no record but the next is asked for ahead
     # What each value takes on its way from the sums to memory
-    value: float = 0.0185
-    stored_byte: float = 0.0414
-    element: float = 0.347  # more where rows of D are no whole words
-    bias: float = 0.224
-    special: float = 0.441  # activations that need the special-function unit
-    c2: float = 0.284  # a C of two bytes, added from the ring
-    c4: float = 0.315  # of four bytes
+    value: float = 0.0173
+    stored_byte: float = 0.0332
+    element: float = 0.362  # more where rows of D are no whole words
+    bias: float = 0.225
+    special: float = 0.412  # activations that need the special-function unit
+    c2: float = 0.26  # a C of two bytes, added from the ring
+    c4: float = 0.375  # of four bytes
     c_element: float = 1.5  # a C that comes element by element
     # Parts of a split sum
-    part_value: float = 2.02  # that is written
-    sum_latency: float = 7160.0  # of an entry that adds up parts
-    sum_value: float = 0.647  # of each part that is added up
+    part_value: float = 1.53  # that is written
+    sum_latency: float = 7240.0  # of an entry that adds up parts
+    sum_value: float = 0.528  # of each part that is added up
     # What overlaps
-    exposed_feed: float = 0.202  # feeding and multiplying
-    exposed_turn: float = 0.0433  # one warpgroup's epilogue and the other's multiplying
-    exposed_memory: float = 0.391  # the SMs' work and the bytes from memory
+    exposed_feed: float = 0.254  # feeding and multiplying
+    exposed_turn: float = 0.0215  # one warpgroup's epilogue and the other's multiplying
+    exposed_memory: float = 0.222  # the SMs' work and the bytes from memory
 
 
 FITTED = Constants()
@@ -137,14 +140,15 @@ class Work:
     first: Flags  # whether its tiles come before all others
     k_tiles: Ints
     sharing: Floats  # CTAs that an SM's tensor cores and loads are shared by
-    stages: Ints | int
+    stages: Ints
+    joint: bool | Flags  # whether CTAs of a cluster share them
     pingpong: Flags | bool
-    halves: Flags  # whether two warpgroups multiply their halves of a tile by turns
     late: Floats  # share of tiles that are drawn while the one before is at work, no sooner
     shared: Flags | bool  # whether two CTAs fit on an SM
     multiply: Floats  # cycles of a K tile on the tensor cores
     fed: Floats  # bytes that a CTA draws for a K tile
     crossed: Floats  # those of them that cross lines
+    crowded: Floats  # and those that others draw, too, by how many over CROWD
     uneven: Floats  # the widest tile over the mean
     values: Floats  # of a tile that a warpgroup stores
     sum_values: Ints | int  # of an entry that adds up parts
@@ -232,7 +236,7 @@ def exact(launch: Grid, asked: Asked) -> bool:
         return False
     if launch.entries.sum() > PLAYED * launch.room:
         return not come_first(launch).any()
-    cut = (launch.rows, launch.high, launch.widths, launch.k_tiles)
+    cut = (launch.rows, launch.high, launch.wide, launch.widths, launch.k_tiles)
     alike = (*cut, asked.crossing_a, asked.crossing_b, asked.early, *asked.steps.values())
     return all((of == of[0]).all() for of in alike)
 
@@ -294,7 +298,11 @@ def work_of(launches: Grid, asked: Asked, starts: Ints = ALONE) -> Work:
     cycles = np.maximum(width / 2, (WGMMA_ROWS + width) * 32 / SHARED_BYTES)
     held = kernel.rows // (1 if kernel.pingpong else kernel.threads // 128 - 1)
     size = dtypes.BY_NAME[kernel.operand].size
+    stages = each(
+        kernel.stages(np.maximum.reduceat(launches.widths, starts)), starts, launches.groups
+    )
     of_a = launches.widths / kernel.cluster
+    beside = np.minimum(high, np.maximum(PANEL_ROWS / launches.widths, of / wide))
     across = kernel.rows * asked.crossing_b + of_a * asked.crossing_a
     return Work(
         starts=starts,
@@ -308,16 +316,15 @@ def work_of(launches: Grid, asked: Asked, starts: Ints = ALONE) -> Work:
         first=come_first(launches, starts),
         k_tiles=launches.k_tiles,
         sharing=np.maximum(1.0, of * kernel.cluster / sms),
-        stages=kernel.stages,
+        stages=stages,
+        joint=kernel.cluster > 1,
         pingpong=kernel.pingpong,
-        halves=np.logical_not(kernel.pingpong)
-        & (kernel.threads > 256)
-        & (launches.k_tiles <= kernel.stages),
         late=_late(launches, starts, entries, clusters),
         shared=kernel.ctas_per_sm > 1,
         multiply=kernel.rows // WGMMA_ROWS * (K_TILE // 16) * cycles,
         fed=(kernel.rows + of_a) * (K_TILE * size),
         crossed=across * (K_TILE * size),
+        crowded=kernel.rows * (K_TILE * size) * beside / CROWD,
         uneven=np.maximum(launches.widths / width, 1.0),
         values=held * width,
         sum_values=REDUCED_ROWS * held,
@@ -346,10 +353,9 @@ def times_of(work: Work, constants: Constants) -> Times:
     that share an SM share both. Where warpgroups take turns, one stores while the other multiplies.
     """
     multiply = work.multiply * work.sharing
-    fed = work.fed + constants.crossed * work.crossed
-    feed = np.maximum(
-        fed * work.sharing / constants.feed_bytes, constants.stage_latency / work.stages
-    )
+    fed = work.fed + constants.crossed * work.crossed + constants.crowded * work.crowded
+    until_full = constants.stage_latency + constants.joint_latency * work.joint
+    feed = np.maximum(fed * work.sharing / constants.feed_bytes, until_full / work.stages)
     per_k_tile = _both(multiply, feed, constants.exposed_feed)
     turn = np.where(work.early, constants.early_latency, constants.turn_latency)
     alone = np.where(work.shared, constants.shared_latency, constants.tile_latency)
@@ -370,20 +376,11 @@ def times_of(work: Work, constants: Constants) -> Times:
 def _tile(
     work: Work, multiply: Floats, store: Floats, constants: Constants
 ) -> tuple[Floats, Floats]:
-    """Cycles from tile to tile, and more until the last one is stored.
-
-    Of two warpgroups that multiply their halves by turns each stores meanwhile; but what is in the
-    ring stays there for half a tile longer.
-    """
+    """Cycles from tile to tile, and more until the last one is stored."""
     taken = alone = multiply + store
     if np.any(work.pingpong):
         by_turns = _both(alone / 2, multiply, constants.exposed_turn)
         taken = np.where(work.pingpong, by_turns, alone)
-    if np.any(work.halves):
-        half = work.k_tiles * work.multiply * work.sharing / 2
-        supplied = multiply + half * work.k_tiles / work.stages
-        by_halves = np.minimum(alone, _both(half + store, supplied, constants.exposed_turn))
-        taken = np.where(work.halves, by_halves, taken)
     return taken, np.maximum(alone - taken, 0.0)
 
 
