@@ -27,7 +27,7 @@ from gemmctl.device import open_device, roofline
 from gemmctl.device.base import Sample
 from gemmctl.device.cuda import CudaDevice, calls, gpu, graphs, telemetry, tensormaps
 from gemmctl.device.cuda import session as session_module
-from gemmctl.device.cuda.params import GroupArrays, Params
+from gemmctl.device.cuda.params import GroupArrays, Params, Ring
 from gemmctl.device.cuda.session import CudaSession
 from gemmctl.errors import DeviceFailed, DeviceHung, DeviceUnusable
 from gemmctl.kernels import cubins
@@ -1343,7 +1343,9 @@ def test_launches_one_after_the_other_share_a_stream(driver: Driver) -> None:
 # What stands on both sides
 
 
-@pytest.mark.parametrize(("structure", "struct"), [(GroupArrays, "Groups"), (Params, "Params")])
+@pytest.mark.parametrize(
+    ("structure", "struct"), [(GroupArrays, "Groups"), (Ring, "Ring"), (Params, "Params")]
+)
 def test_parameters_are_laid_out_as_the_kernel_reads_them(structure: Any, struct: str) -> None:
     mine = {name: getattr(structure, name).offset for name, _ in structure._fields_}
     assert mine == offsets(struct)

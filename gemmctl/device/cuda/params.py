@@ -16,6 +16,12 @@ class GroupArrays(ctypes.Structure):
     _fields_ = [(name, ctypes.c_uint64) for name in GROUP_ARRAYS]
 
 
+class Ring(ctypes.Structure):
+    """Ring in records.cuh."""
+
+    _fields_ = [("stages", ctypes.c_uint32), ("stage_bytes", ctypes.c_uint32)]
+
+
 class Params(ctypes.Structure):
     """Params in records.cuh."""
 
@@ -23,8 +29,7 @@ class Params(ctypes.Structure):
         ("tiles", ctypes.c_uint64),
         ("tile_count", ctypes.c_uint32),
         ("ahead", ctypes.c_uint32),
-        ("stages", ctypes.c_uint32),
-        ("stage_bytes", ctypes.c_uint32),
+        ("ring", Ring),
         ("counter", ctypes.c_uint64),
         ("flags", ctypes.c_uint64),
         ("tables", ctypes.c_uint64),

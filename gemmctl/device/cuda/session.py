@@ -18,7 +18,7 @@ import numpy.typing as npt
 from gemmctl.device.base import WARM_RUNS, Sample, Setup, repeat
 from gemmctl.device.cuda.calls import elapsed_s, guarded
 from gemmctl.device.cuda.gpu import Gpu
-from gemmctl.device.cuda.params import GROUP_ARRAYS, GroupArrays, Params
+from gemmctl.device.cuda.params import GROUP_ARRAYS, GroupArrays, Params, Ring
 from gemmctl.device.cuda.tensormaps import encode_map
 from gemmctl.kernels.constants import (
     BOX_ROWS,
@@ -348,8 +348,7 @@ class CudaSession:
                 tiles=tiles,
                 tile_count=len(launch.tiles),
                 ahead=launch.ahead,
-                stages=launch.stages,
-                stage_bytes=launch.stage_bytes,
+                ring=Ring(launch.stages, launch.stage_bytes),
                 counter=counter,
                 flags=flags,
                 tables=block,
