@@ -227,6 +227,14 @@ def test_rows_of_b_that_many_ctas_draw_at_one_time_come_later() -> None:
     assert crowd == pytest.approx((128 * (1 + 0.5) + 256) * 128)
 
 
+def test_a_sixth_stage_hides_no_more_latency() -> None:
+    constants = replace(IDEAL, stage_latency=40 * SLICE)
+    six, eight = (
+        cycles(f"m: {m}, n: 128, k: 640", name="128x256", constants=constants) for m in (128, 64)
+    )
+    assert six == eight == 10 * 40 * SLICE / 5
+
+
 def test_a_stage_that_two_ctas_share_takes_longer_to_fill() -> None:
     constants = replace(IDEAL, joint_latency=40 * SLICE)
     alone, joint = (

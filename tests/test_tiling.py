@@ -496,10 +496,10 @@ def considered(some: Problem, of: Kernel, machine: Machine = H200) -> list[Choic
 
 
 @pytest.mark.parametrize("name", ["128x256-c2", "128x256", "128x192-c2p", "64x128"])
-def test_widths_from_the_kernels_own_down_to_half_of_it_are_considered(name: str) -> None:
+def test_widths_from_the_kernels_own_down_to_64_are_considered(name: str) -> None:
     of = kernel(name)
     widths = [choice.width for choice in considered(make_problem("m: 600, n: 600, k: 64"), of)]
-    assert widths == list(range(of.max_width, of.max_width // 2 - 1, -32))
+    assert widths == list(range(of.max_width, 63, -32))
 
 
 def test_k_is_split_where_whole_tiles_leave_the_gpu_idle() -> None:

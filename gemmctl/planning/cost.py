@@ -40,6 +40,7 @@ WGMMA_ROWS = 64  # of B that one wgmma multiplies, and one warpgroup stores in o
 SHARED_BYTES = 128  # that an SM's shared memory hands out in a cycle
 PLAYED = 8  # tiles for each cluster, up to which a list is played through
 LINE_BYTES = 128  # of the L2, and of a row of a stage
+ENOUGH_STAGES = 5  # of the ring: more hide no more latency (fits with 6 and 7 chose worse)
 CROWD = 64  # CTAs; where they all draw the same lines, these come later
 L2_BYTES = 50e6  # what is larger comes from memory again each time it is needed again
 
@@ -53,43 +54,43 @@ class Constants:
     """
 
     # A launch
-    launch_latency: float = 1950.0  # of one that does nothing much, from a cold start
-    cluster_latency: float = 3410.0  # more of a kernel that starts in clusters
+    launch_latency: float = 1450.0  # of one that does nothing much, from a cold start
+    cluster_latency: float = 2420.0  # more of a kernel that starts in clusters
     branch_latency: float = 6280.0  # until the next of several side by side has begun
     packing_latency: float = 11600.0  # of a launch that packs operands
-    packing_bytes: float = 16.2  # that an SM reads or writes in a cycle meanwhile
+    packing_bytes: float = 15.6  # that an SM reads or writes in a cycle meanwhile
     # Bytes
-    memory_bytes: float = 22.1  # one SM's share of the memory bandwidth in a cycle
-    write: float = 1.05  # share of the memory's time that a byte of D takes
-    reread: float = 0.346  # the same of bytes that the L2 still holds
-    feed_bytes: float = 64.2  # that one SM draws from L2 in a cycle
-    crossed: float = 0.404  # more of rows that begin within a line, and so cross two
-    crowded: float = 0.452  # more of rows of B that CROWD CTAs read at one time
-    stage_latency: float = 2470.0  # until a stage of the ring is full, from when it is free
-    joint_latency: float = 552.0  # more where it is free when both CTAs of a cluster are done
+    memory_bytes: float = 26.2  # one SM's share of the memory bandwidth in a cycle
+    write: float = 1.3  # share of the memory's time that a byte of D takes
+    reread: float = 0.327  # the same of bytes that the L2 still holds
+    feed_bytes: float = 56.0  # that one SM draws from L2 in a cycle
+    crossed: float = 0.305  # more of rows that begin within a line, and so cross two
+    crowded: float = 0.746  # more of rows of B that CROWD CTAs read at one time
+    stage_latency: float = 2600.0  # until a stage of the ring is full, from when it is free
+    joint_latency: float = 179.0  # more where it is free when both CTAs of a cluster are done
     # A tile: what is not hidden behind the tile before
-    tile_latency: float = 1330.0
-    shared_latency: float = 1770.0  # where two CTAs share an SM
-    turn_latency: float = 3920.0  # where warpgroups take turns, and give records back late
-    early_latency: float = 3760.0  # where they give records back early
-    draw_latency: float = 5010.0  # more where no record but the next is asked for ahead
+    tile_latency: float = 1260.0
+    shared_latency: float = 1870.0  # where two CTAs share an SM
+    turn_latency: float = 4070.0  # where warpgroups take turns, and give records back late
+    early_latency: float = 4090.0  # where they give records back early
+    draw_latency: float = 4480.0  # more where no record but the next is asked for ahead
     # What each value takes on its way from the sums to memory
-    value: float = 0.0173
-    stored_byte: float = 0.0332
-    element: float = 0.362  # more where rows of D are no whole words
-    bias: float = 0.225
-    special: float = 0.412  # activations that need the special-function unit
-    c2: float = 0.26  # a C of two bytes, added from the ring
+    value: float = 0.0176
+    stored_byte: float = 0.0299
+    element: float = 0.341  # more where rows of D are no whole words
+    bias: float = 0.243
+    special: float = 0.419  # activations that need the special-function unit
+    c2: float = 0.252  # a C of two bytes, added from the ring
     c4: float = 0.375  # of four bytes
     c_element: float = 1.5  # a C that comes element by element
     # Parts of a split sum
-    part_value: float = 1.53  # that is written
-    sum_latency: float = 7240.0  # of an entry that adds up parts
-    sum_value: float = 0.528  # of each part that is added up
+    part_value: float = 1.6  # that is written
+    sum_latency: float = 10000.0  # of an entry that adds up parts
+    sum_value: float = 0.536  # of each part that is added up
     # What overlaps
-    exposed_feed: float = 0.254  # feeding and multiplying
-    exposed_turn: float = 0.0215  # one warpgroup's epilogue and the other's multiplying
-    exposed_memory: float = 0.222  # the SMs' work and the bytes from memory
+    exposed_feed: float = 0.238  # feeding and multiplying
+    exposed_turn: float = 0.0234  # one warpgroup's epilogue and the other's multiplying
+    exposed_memory: float = 0.266  # the SMs' work and the bytes from memory
 
 
 FITTED = Constants()
@@ -354,8 +355,9 @@ def times_of(work: Work, constants: Constants) -> Times:
     """
     multiply = work.multiply * work.sharing
     fed = work.fed + constants.crossed * work.crossed + constants.crowded * work.crowded
+    ahead = np.minimum(work.stages, ENOUGH_STAGES)
     until_full = constants.stage_latency + constants.joint_latency * work.joint
-    feed = np.maximum(fed * work.sharing / constants.feed_bytes, until_full / work.stages)
+    feed = np.maximum(fed * work.sharing / constants.feed_bytes, until_full / ahead)
     per_k_tile = _both(multiply, feed, constants.exposed_feed)
     turn = np.where(work.early, constants.early_latency, constants.turn_latency)
     alone = np.where(work.shared, constants.shared_latency, constants.tile_latency)

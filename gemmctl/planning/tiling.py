@@ -62,6 +62,7 @@ TILE = np.dtype(
 TURNING_K = 4096  # from which turning about pays: 0.9% at 7168, for fewer bytes; nothing at 2048
 MIN_SPLIT_K_TILES = 8  # slices of K that a part is worth its way through memory for
 MOST_PARTS = 2  # of all sums, for each cluster: at most 35 MB on an H200, which the L2 holds
+NARROWEST = 64  # rows of A: the narrowest of the widest tiles worth considering
 HALVINGS = 3  # of the number of parts that are worth considering
 LONG_SHARE = 8  # of a cluster's time, by the part of it that a tile takes which has to come first
 FEW_ROWS = 600  # rows of A below which B's bytes take longer than its multiplications
@@ -305,8 +306,8 @@ def _c_by_residues(problem: Problem, groups: Ints) -> Flags:
 
 
 def widths(kernel: Kernel) -> range:
-    """Widths worth considering: the kernel's own and every 32 (or step) below, down to half."""
-    return range(kernel.max_width, kernel.max_width // 2 - 1, -max(32, kernel.width_step))
+    """Widths worth considering: the kernel's own and every 32 (or step) below, down to 64."""
+    return range(kernel.max_width, NARROWEST - 1, -max(32, kernel.width_step))
 
 
 def splits(whole: Grid, starts: Ints) -> list[Ints]:
