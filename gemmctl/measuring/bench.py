@@ -174,6 +174,14 @@ def spread(samples: Sequence[float] | npt.NDArray[np.float64]) -> float | None:
     return float((high - low) / 2 / median) if median else 0.0
 
 
+def enough(samples: Sequence[float], settings: Settings, least: int) -> bool:
+    """Whether there are as many samples as wanted, or ``least`` of them that are steady."""
+    if len(samples) == settings.runs:
+        return True
+    found = spread(samples)
+    return len(samples) >= least and found is not None and found < settings.max_noise
+
+
 def measure(
     session: Session,
     device: Device,
@@ -320,11 +328,8 @@ class _Bursts:
     @property
     def done(self) -> bool:
         """Whether there are as many samples as wanted, or enough that are steady."""
-        if len(self._taken) == self._settings.runs:
-            return True
-        found = spread(self.samples)
-        steady = found is not None and found < self._settings.max_noise
-        return len(self._taken) >= MIN_SAMPLES and self._batches >= self._turns and steady
+        least = MIN_SAMPLES if self._batches >= self._turns else self._settings.runs
+        return enough(self.samples, self._settings, least)
 
     def _time(self, count: int) -> list[Sample]:
         started = monotonic()

@@ -126,11 +126,7 @@ class _Blocks:
         """Whether the clock has settled, or there are as many samples as wanted, and steady."""
         if not self._counts:
             return self._settled is not False
-        if len(self._blocks) == self._settings.runs:
-            return True
-        found = bench.spread(self.samples)
-        steady = found is not None and found < self._settings.max_noise
-        return len(self._blocks) >= MIN_BLOCKS and steady
+        return bench.enough(self.samples, self._settings, MIN_BLOCKS)
 
     def take_turn(self) -> None:
         """Run a block, and before it for a while what does not count."""
