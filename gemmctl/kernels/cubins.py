@@ -75,19 +75,16 @@ class Kernel:
         """What the widths of its tiles are multiples of."""
         return BOX_ROWS if self.a_across else WIDTH_STEP
 
-    def stage_rows(self, widest: Ints | int) -> Ints:
-        """Rows of A that a stage of the ring has room for, by a launch's widest tile.
+    def stage_bytes(self, widest: Ints | int) -> Ints:
+        """Bytes of a stage of the ring, by the rows of A in a launch's widest tile.
 
-        As many as that has; but pingpong kernels, whose warpgroups have a tile each, gain by more
-        and shorter stages only where these are very short. Else they lost up to 14% (H200): the
-        further CTAs are ahead, the less they read in step.
+        It has room for as many; but pingpong kernels, whose warpgroups have a tile each, gain by
+        more and shorter stages only where these are very short. Else they lost up to 14% (H200):
+        the further CTAs are ahead, the less they read in step.
         """
         cut_finer = (widest <= NARROW) | (not self.pingpong)
-        return np.where(cut_finer, widest, self.max_width)
-
-    def stage_bytes(self, widest: Ints | int) -> Ints:
-        """Bytes of a stage."""
-        return (self.rows + self.stage_rows(widest)) * K_TILE * OPERAND_BYTES
+        rows_of_a = np.where(cut_finer, widest, self.max_width)
+        return (self.rows + rows_of_a) * K_TILE * OPERAND_BYTES
 
     def stages(self, widest: Ints | int) -> Ints:
         """Stages that the ring then has."""

@@ -141,7 +141,7 @@ class Work:
     first: Flags  # whether its tiles come before all others
     k_tiles: Ints
     sharing: Floats  # CTAs that an SM's tensor cores and loads are shared by
-    stages: Ints
+    stages: Ints  # of the ring, that hide latency
     joint: bool | Flags  # whether CTAs of a cluster share them
     pingpong: Flags | bool
     late: Floats  # share of tiles that are drawn while the one before is at work, no sooner
@@ -299,9 +299,7 @@ def work_of(launches: Grid, asked: Asked, starts: Ints = ALONE) -> Work:
     cycles = np.maximum(width / 2, (WGMMA_ROWS + width) * 32 / SHARED_BYTES)
     held = kernel.rows // (1 if kernel.pingpong else kernel.threads // 128 - 1)
     size = dtypes.BY_NAME[kernel.operand].size
-    stages = each(
-        kernel.stages(np.maximum.reduceat(launches.widths, starts)), starts, launches.groups
-    )
+    in_ring = kernel.stages(np.maximum.reduceat(launches.widths, starts))
     of_a = launches.widths / kernel.cluster
     beside = np.minimum(high, np.maximum(PANEL_ROWS / launches.widths, of / wide))
     across = kernel.rows * asked.crossing_b + of_a * asked.crossing_a
@@ -317,7 +315,7 @@ def work_of(launches: Grid, asked: Asked, starts: Ints = ALONE) -> Work:
         first=come_first(launches, starts),
         k_tiles=launches.k_tiles,
         sharing=np.maximum(1.0, of * kernel.cluster / sms),
-        stages=stages,
+        stages=each(np.minimum(in_ring, ENOUGH_STAGES), starts, launches.groups),
         joint=kernel.cluster > 1,
         pingpong=kernel.pingpong,
         late=_late(launches, starts, entries, clusters),
@@ -355,9 +353,8 @@ def times_of(work: Work, constants: Constants) -> Times:
     """
     multiply = work.multiply * work.sharing
     fed = work.fed + constants.crossed * work.crossed + constants.crowded * work.crowded
-    ahead = np.minimum(work.stages, ENOUGH_STAGES)
     until_full = constants.stage_latency + constants.joint_latency * work.joint
-    feed = np.maximum(fed * work.sharing / constants.feed_bytes, until_full / ahead)
+    feed = np.maximum(fed * work.sharing / constants.feed_bytes, until_full / work.stages)
     per_k_tile = _both(multiply, feed, constants.exposed_feed)
     turn = np.where(work.early, constants.early_latency, constants.turn_latency)
     alone = np.where(work.shared, constants.shared_latency, constants.tile_latency)
