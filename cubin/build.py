@@ -49,10 +49,13 @@ CTA_RESERVED_BYTES = 1024  # of these, taken by the system for each CTA
 
 OPERANDS = {"bf16": "wgmma::Bf16", "f16": "wgmma::F16"}
 OUTPUTS = {"bf16": "OutBf16", "f16": "OutF16", "f32": "OutF32"}
-K_MAJOR = ("row", "col")  # layouts of A and B in which K is contiguous
-# Of A and B. But for the first, without a D of the other 16-bit type: nobody asked for these, and
-# they would take a fifth of the build.
-LAYOUTS = [K_MAJOR, ("row", "row"), ("col", "col"), ("col", "row")]
+Layouts = tuple[str, str, str]  # of A, B and D
+PLAIN: Layouts = ("row", "col", "row")  # K is contiguous in A and B
+# But for the first, without a D of the other 16-bit type: nobody asked for these, and they would
+# take a fifth of the build.
+ACROSS: list[Layouts] = [("row", "row", "row"), ("col", "col", "row"), ("col", "row", "row")]
+# D by columns is what the plan may make of a D by rows: the product with its operands exchanged.
+EXCHANGED: list[Layouts] = [("row", "col", "col")]
 
 # The kernels around the GEMM, and their sources in src/support/.
 SUPPORT = {
@@ -69,12 +72,13 @@ SUPPORT = {
 class Variant:
     """One way to compile the GEMM kernel; Config in src/config.cuh explains the numbers."""
 
-    consumers: int
+    rows: int  # of B in a tile
     max_width: int
-    cluster: int
-    ctas_per_sm: int
+    consumers: int
+    cluster: int = 1
+    ctas_per_sm: int = 1
     pingpong: bool = False
-    layouts: Sequence[tuple[str, str]] = (K_MAJOR,)  # of A and B, each of which is compiled
+    layouts: Sequence[Layouts] = (PLAIN,)  # each of which is compiled
     # What setmaxnreg leaves to a thread that loads and gives to one that multiplies; 0: not used.
     loader_registers: int = 0
     consumer_registers: int = 0
@@ -90,11 +94,6 @@ class Variant:
     def shared_bytes(self) -> int:
         """All that its CTAs can share out."""
         return SM_SHARED_BYTES // self.ctas_per_sm - CTA_RESERVED_BYTES
-
-    @property
-    def rows(self) -> int:
-        """Rows of B in a tile."""
-        return 64 * self.consumers
 
     @property
     def threads(self) -> int:
@@ -136,6 +135,7 @@ class Variant:
         """What src/config.cuh takes its numbers from."""
         buffers, buffer_bytes = self.staging
         return {
+            "ROWS": str(self.rows),
             "CONSUMERS": str(self.consumers),
             "PINGPONG": str(self.pingpong).lower(),
             "MAX_WIDTH": str(self.max_width),
@@ -155,10 +155,11 @@ class Variant:
 COOPERATIVE = {"loader_registers": 56, "consumer_registers": 224}  # 128 sums a thread, at most
 PINGPONG = {"pingpong": True, "loader_registers": 40, "consumer_registers": 232}  # 192 sums
 VARIANTS = [
-    Variant(consumers=2, max_width=256, cluster=2, ctas_per_sm=1, layouts=LAYOUTS, **COOPERATIVE),
-    Variant(consumers=2, max_width=256, cluster=1, ctas_per_sm=1, **COOPERATIVE),
-    Variant(consumers=2, max_width=192, cluster=2, ctas_per_sm=1, layouts=LAYOUTS, **PINGPONG),
-    Variant(consumers=1, max_width=128, cluster=1, ctas_per_sm=2),
+    Variant(128, 256, 2, cluster=2, layouts=[PLAIN, *ACROSS, *EXCHANGED], **COOPERATIVE),
+    Variant(128, 256, 2, layouts=[PLAIN, *EXCHANGED], **COOPERATIVE),
+    Variant(128, 192, 2, cluster=2, layouts=[PLAIN, *ACROSS, *EXCHANGED], **PINGPONG),
+    Variant(64, 128, 1, ctas_per_sm=2),
+    Variant(64, 256, 2, layouts=EXCHANGED, **PINGPONG),
 ]
 
 
@@ -210,23 +211,31 @@ class Gemm:
     variant: Variant
     operand: str
     output: str
-    layouts: tuple[str, str]
+    layouts: Layouts
+
+    @property
+    def name(self) -> str:
+        """The variant's, and x where D lies by columns."""
+        name = self.variant.name
+        if self.layouts[2] == "row":
+            return name
+        return f"{name}x" if "-" in name else f"{name}-x"
 
     @property
     def file(self) -> str:
-        """Types, layouts of A, B and D, and the variant."""
-        a_layout, b_layout = self.layouts
-        layouts = f"{a_layout[0]}{b_layout[0]}r"
-        return f"gemm_{self.operand}_{self.output}_{layouts}_{self.variant.name}.cubin"
+        """Types, layouts of A, B and D, and the kernel's name."""
+        layouts = "".join(layout[0] for layout in self.layouts)
+        return f"gemm_{self.operand}_{self.output}_{layouts}_{self.name}.cubin"
 
     def compile(self, nvcc: list[str], to: Path) -> int:
         """Put the cubin into a folder; returns the registers per thread."""
-        a_layout, b_layout = self.layouts
+        a_layout, b_layout, d_layout = self.layouts
         defines = {
             "OPERAND": OPERANDS[self.operand],
             "OUTPUT": OUTPUTS[self.output],
             "A_ACROSS": str(a_layout == "col").lower(),
             "B_ACROSS": str(b_layout == "row").lower(),
+            "D_ACROSS": str(d_layout == "col").lower(),
             **self.variant.defines,
         }
         return compile_cubin(nvcc, "gemm.cu", defines, to / self.file)
@@ -244,13 +253,14 @@ class Gemm:
                 f"and a CTA is launched with {launched}: the last claim would wait for ever"
             )
         return {
-            "name": variant.name,
+            "name": self.name,
             "file": self.file,
             "symbol": "gemm",
             "operand": self.operand,
             "output": self.output,
             "a_layout": self.layouts[0],
             "b_layout": self.layouts[1],
+            "d_layout": self.layouts[2],
             "rows": variant.rows,
             "max_width": variant.max_width,
             "ring_bytes": variant.ring_bytes,
@@ -269,7 +279,7 @@ GEMMS = [
     Gemm(variant, operand, output, layouts)
     for variant in VARIANTS for layouts in variant.layouts
     for operand in OPERANDS for output in OUTPUTS
-    if layouts == K_MAJOR or output in (operand, "f32")
+    if layouts == PLAIN or output in (operand, "f32")
 ]  # fmt: skip
 
 
@@ -293,7 +303,7 @@ def build(to: Path, known: Mapping[str, int] | None = None) -> dict[str, object]
         for job in support:
             job.result()
     return {
-        "format": 3,
+        "format": 4,
         "compiler": f"nvcc {RELEASE}",
         "flags": FLAGS,
         "constants": CONSTANTS,

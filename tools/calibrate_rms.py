@@ -62,7 +62,11 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     device, _ = open_device(arguments.device)
-    kernels = [kernel for kernel in cubins.manifest().kernels if kernel.output == "f32"]
+    kernels = [
+        kernel
+        for kernel in cubins.manifest().kernels
+        if kernel.output == "f32" and kernel.multiplies[2:] == ("row", "col")
+    ]
     if device.facts.kind == "cpu":
         kernels = kernels[:1]
     columns = [(kernel.name, splits) for kernel in kernels if kernel.operand == "bf16"

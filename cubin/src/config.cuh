@@ -15,6 +15,9 @@ struct Config {
     // Whether an operand lies MN-major: K is not the contiguous dimension of A, or of B.
     static constexpr bool a_across = A_ACROSS;
     static constexpr bool b_across = B_ACROSS;
+    // Whether D lies by columns: its contiguous dimension is wgmma's N. There alpha A B is all that D can be,
+    // in whole 16-byte words.
+    static constexpr bool d_across = D_ACROSS;
     static constexpr int max_width = MAX_WIDTH;
     static constexpr int width_step = a_across ? BOX_ROWS : WIDTH_STEP;  // of widths there is code for
     static constexpr int ring_bytes = RING_BYTES;    // for stages of A and B
@@ -29,8 +32,9 @@ struct Config {
     static constexpr int loader_registers = LOADER_REGISTERS;
     static constexpr int consumer_registers = CONSUMER_REGISTERS;
 
-    static constexpr int rows = 64 * consumers;  // of B in a tile
-    static constexpr int blocks = pingpong ? consumers : 1;  // of 64 rows of B, for each warpgroup
+    static constexpr int rows = ROWS;       // of B in a tile
+    static constexpr int parts = rows / 64;  // of a tile: what one warpgroup multiplies at one time
+    static constexpr int blocks = pingpong ? parts : 1;  // of these, for each warpgroup
     static constexpr int warps = pingpong ? 4 : 4 * consumers;  // that share a tile
     static constexpr int threads = 128 * (1 + consumers);
     static constexpr int row_bytes = K_TILE * 2;
@@ -50,6 +54,7 @@ struct Config {
     static_assert(!pingpong || stages > 2 * (rows / 64),
                   "all of a C of 32 bits fits beside the stage that is multiplied last");
     static_assert(RESIDUES * residue_pitch(max_width) <= stage_bytes, "C by residues is longer");
-    static_assert(consumers * cluster <= FLAGS_PER_TILE, "each warpgroup has a flag of its own");
+    static_assert(pingpong || consumers == parts, "each has a part of the tile");
+    static_assert(parts * cluster <= FLAGS_PER_TILE, "each part has a flag of its own");
     static_assert(cluster == 1 || cluster == 2, "larger clusters leave SMs idle on an H200");
 };

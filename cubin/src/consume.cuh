@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "epilogue/fused.cuh"
+#include "epilogue/lines.cuh"
 #include "epilogue/store.cuh"
 #include "epilogue/target.cuh"
 #include "multiply.cuh"
@@ -16,8 +17,9 @@
 #include "turns.cuh"
 
 // Widths with code for what comes behind alpha A B: fewer, since it stands there once for each.
+template <class C>
 __host__ __device__ constexpr bool fusible(int width) {
-    return width % FUSED_STEP == 0 || width == FUSED_NARROW;
+    return !C::d_across && (width % FUSED_STEP == 0 || width == FUSED_NARROW);
 }
 
 // One lane of each warp gives back tile number `n`, once all have read its record.
@@ -63,15 +65,21 @@ __device__ __forceinline__ bool consume_tile(Shared<C>& shared, const Params& pa
     const auto aside = [&]() -> TargetD& { return shared.target[consumer][ptx::opaque(n) / 2 % 2]; };
     if (C::pingpong && threadIdx.x % 128 == 0) aside() = d;
     Fused& fused = shared.fused[consumer][C::pingpong ? 0 : n % 2];
-    if (threadIdx.x % 128 == 0 && tile.flags & TILE_FUSED) fused.find(params.groups, tile.group);
+    if (!C::d_across && threadIdx.x % 128 == 0 && tile.flags & TILE_FUSED)
+        fused.find(params.groups, tile.group);
     // Where warpgroups have tiles of their own, one that takes long to store is given back before that:
     // the loader looks for the next but one meanwhile. Earlier than others, whose stores are short, it is not.
     if (C::pingpong && threadIdx.x % 128 == 0 && !Ending(tile).plain()) shared.kept[consumer] = tile;
     const Tile& kept = C::pingpong ? shared.kept[consumer] : tile;
     const auto target = [&]() -> const TargetD& { return C::pingpong ? aside() : d; };
     const auto store = [&](auto& sums, const Tile& tile, uint32_t part) {
-        store_tile<typename C::Output>(sums, tile, tile.n0 + part * 64, target(),
-                                       shared.staging[consumer], buffer, consumer);
+        const uint32_t column = tile.n0 + part * 64;
+        if constexpr (C::d_across)
+            store_lines<typename C::Output>(sums, tile, column, target(),
+                                            shared.staging[consumer]);
+        else
+            store_tile<typename C::Output>(sums, tile, column, target(), shared.staging[consumer],
+                                           buffer, consumer);
     };
     const auto store_unusual = [&](auto& sums, const Tile& tile, int first_block, auto fuses) {
         const auto column_of = [&](uint32_t block) {
@@ -93,7 +101,7 @@ __device__ __forceinline__ bool consume_tile(Shared<C>& shared, const Params& pa
     };
     bool held = true;
     // A bias is fetched while the other warpgroup multiplies, into the buffer where D will be staged.
-    if constexpr (C::pingpong) {
+    if constexpr (C::pingpong && !C::d_across) {
         if (tile.flags & TILE_FUSED && tile.k_tiles > 0) {
             // One thread has put aside what there is, and all have read what was in the buffer.
             ptx::warpgroup_sync(consumer);
@@ -112,23 +120,26 @@ __device__ __forceinline__ bool consume_tile(Shared<C>& shared, const Params& pa
                 const uint32_t part = part_of<C>(consumer, i);
                 add_splits<C>(sums[0], params, tile, part, consumer);
                 const Ending ending(tile);
-                finish(sums, ending, i, std::true_type());
-                if (ending.words())
+                constexpr std::bool_constant<!C::d_across> fuses;
+                finish(sums, ending, i, fuses);
+                if (C::d_across || ending.words())
                     store(sums[0], tile, part);
                 else
-                    store_unusual(sums, tile, i, std::true_type());
+                    store_unusual(sums, tile, i, fuses);
             }
             break;
 #define WIDTH(w)                                                                              \
     case w:                                                                                   \
         if constexpr (w <= C::max_width && w % C::width_step == 0) {                          \
-            constexpr std::bool_constant<fusible(w)> fuses;                                   \
+            constexpr std::bool_constant<fusible<C>(w)> fuses;                                \
             Sums<C, w> sums;                                                                  \
             multiply_tile<C, w>(sums, shared, ring, stage, tile, consumer);                   \
             const Ending ending(tile);                                                        \
-            if (ending.plain()) {                                                             \
+            if (C::d_across ? ending.splits == 0 : ending.plain()) {                          \
+                /* One thread has put aside where D lies; by rows, a later barrier shows it. */\
+                if (C::d_across && C::pingpong) ptx::warpgroup_sync(consumer);                \
                 scale(sums, ending.alpha);                                                    \
-            } else if (ending.splits > 0) {                                                   \
+            } else if (C::d_across || ending.splits > 0) {                                    \
                 _Pragma("unroll") for (int i = 0; i < C::blocks; ++i)                         \
                     store_split<C>(sums[i], params, tile, part_of<C>(consumer, i), consumer); \
                 __syncwarp();                                                                 \

@@ -15,14 +15,14 @@
 template <class C>
 __device__ __forceinline__ uint32_t part_of(uint32_t consumer, int block) {
     const uint32_t rank = C::cluster == 1 ? 0 : ptx::cluster_rank();
-    return rank * C::consumers + (C::pingpong ? block : consumer);
+    return rank * C::parts + (C::pingpong ? block : consumer);
 }
 
 // The part's place in a workspace slot: 16-byte words in the order of the threads' registers.
 template <class C>
 __device__ __forceinline__ float4* slot_of(const Params& params, uint32_t slot, uint32_t part) {
     constexpr uint32_t words = C::max_width / 8 * 128;
-    constexpr uint32_t parts = C::cluster * C::consumers;
+    constexpr uint32_t parts = C::cluster * C::parts;
     return params.workspace + (uint64_t{slot} * parts + part) * words + threadIdx.x % 128;
 }
 
@@ -65,7 +65,7 @@ __device__ __forceinline__ void add_splits(float (&sums)[count], const Params& p
         ptx::warpgroup_sync(consumer);
     }
     const float4* from = slot_of<C>(params, tile.slot, part) + tile.row / 8 * 128;
-    constexpr uint64_t stride = C::max_width / 8 * 128 * C::consumers * C::cluster;
+    constexpr uint64_t stride = C::max_width / 8 * 128 * C::parts * C::cluster;
 #pragma unroll
     for (float& sum : sums) sum = 0;
 #pragma unroll 8

@@ -253,7 +253,8 @@ class _Launch:
         for other in others:
             product = product * other
         output = dtypes.BY_NAME[self.kernel.output]
-        d = self._matrix("d", t, m, d_cols.stop, t["ld_d"], output)
+        place = t["ptr_d"] - self._base, m, d_cols.stop, t["ld_d"], output
+        d = data.matrix(self._arena, *place, self.kernel.d_across)
         d[_place(rows), _place(d_cols)] = output.from_float(product)
 
     def _matrix(

@@ -17,12 +17,12 @@ from gemmctl.operands.dtypes import Bits
 class BadElement:
     """A wrong element of D: where it is, what it is, and what would have been right.
 
-    tile: first row, first column and rows of the tile that holds it; None if no tile does.
+    tile: first row, first column, rows and columns of the tile that holds it; None if none does.
     """
 
     row: int
     col: int
-    tile: tuple[int, int, int] | None
+    tile: tuple[int, int, int, int] | None
     expected: float
     got: float
     low: float

@@ -37,12 +37,15 @@ from gemmctl.operands.data import DataSpec, Operand
 from gemmctl.operands.dtypes import DType
 from gemmctl.planning import tables
 from gemmctl.planning.plan import Plan
-from gemmctl.planning.tiling import TILE
+from gemmctl.planning.tiling import Launch
 
 Device = Literal["cpu", "cuda"]
 Indices = npt.NDArray[np.int64]
 
 LARGE = 1 << 31  # multiply-adds of a group above which it is not compared as a whole
+
+# Where in D an entry of a tile list is, its padding included, and the parts of its sum over K.
+PLACE = np.dtype([(name, np.int64) for name in ("row", "col", "rows", "cols", "parts")])
 
 _EXACT = ("none", "relu")  # activations that round nothing
 _CHUNK = 1 << 20  # operand elements that one thread holds at a time
@@ -64,8 +67,7 @@ class Product:
     steps: int  # additions that may each lose SMALLEST
     drift: float  # deviation of a sum's error over the sum of magnitudes: see statistic.py
     exact_sums: bool  # of integers that float32 holds, in whatever order they are added
-    tiles: npt.NDArray[np.void]  # the group's entries of the tile list
-    tile_columns: int  # of D
+    tiles: npt.NDArray[np.void]  # PLACE records: the group's entries of the tile list
 
     @property
     def large(self) -> bool:
@@ -210,18 +212,12 @@ class Product:
             allowed[~np.isfinite(right)] = 0
         return Expected(right, allowed, spread, loose)
 
-    @property
-    def first_columns(self) -> Indices:
-        """The first column of D in each entry of the tile list."""
-        found: Indices = self.tiles["n0"].astype(np.int64)
-        return found if self.group.gate == "none" else found // 2
-
-    def tile(self, row: int, col: int) -> tuple[int, int, int] | None:
-        """First row, first column and rows of the tile that holds an element."""
-        m0, width = (self.tiles[name].astype(np.int64) for name in ("m0", "width"))
-        n0 = self.first_columns
-        holds = (m0 <= row) & (row < m0 + width) & (n0 <= col) & (col < n0 + self.tile_columns)
-        return next(((int(m0[i]), int(n0[i]), int(width[i])) for i in np.flatnonzero(holds)), None)
+    def tile(self, row: int, col: int) -> tuple[int, int, int, int] | None:
+        """First row, first column, rows and columns of the tile that holds an element."""
+        m0, n0, rows, cols = (self.tiles[name] for name in ("row", "col", "rows", "cols"))
+        holds = (m0 <= row) & (row < m0 + rows) & (n0 <= col) & (col < n0 + cols)
+        found = self.tiles[holds][:1].tolist()
+        return found[0][:4] if found else None
 
 
 def products_of(plan: Plan, spec: DataSpec, device: Device) -> list[Product]:
@@ -233,13 +229,13 @@ def products_of(plan: Plan, spec: DataSpec, device: Device) -> list[Product]:
     keys = [data.keys(spec.seed, operand, everyone).tolist() for operand in which]
     recipes = [spec.recipe(operand) for operand in which]
     limits = tables.integer_limits(plan.problem).tolist()
-    tiles = [(np.empty(0, TILE), 0)] * len(groups)
+    tiles = [np.empty(0, PLACE)] * len(groups)
     for launch in plan.launches:
         order = np.argsort(launch.tiles["group"], kind="stable")
         ends = np.cumsum(np.bincount(launch.tiles["group"], minlength=len(launch.groups)))
-        parts = np.split(launch.tiles[order], ends[:-1])
+        parts = np.split(_places(launch, plan)[order], ends[:-1])
         for index, part in zip(launch.groups.tolist(), parts, strict=True):
-            tiles[index] = part, launch.kernel.columns_per_tile
+            tiles[index] = part
     products = []
     for index, group in enumerate(groups):
         a, b, c, bias = (
@@ -266,15 +262,29 @@ def products_of(plan: Plan, spec: DataSpec, device: Device) -> list[Product]:
                 c=c,
                 bias=bias,
                 d=dtypes.BY_NAME[group.d],
-                growth=0.0 if exact_sums else _growth(a.dtype, group.k, tiles[index][0], device),
+                growth=0.0 if exact_sums else _growth(a.dtype, group.k, tiles[index], device),
                 steps=0 if exact_sums else 2 * group.k,
                 drift=0.0 if exact_sums else statistic.drift(group.k, device),
                 exact_sums=exact_sums,
-                tiles=tiles[index][0],
-                tile_columns=tiles[index][1] // (1 if group.gate == "none" else 2),
+                tiles=tiles[index],
             )
         )
     return products
+
+
+def _places(launch: Launch, plan: Plan) -> npt.NDArray[np.void]:
+    """A PLACE record for each entry of a tile list, of D as Plan.exchanged has it."""
+    tiles = launch.tiles
+    gated = plan.exchanged.columns.gate[launch.groups] != 0
+    found = np.empty(len(tiles), PLACE)
+    row, rows, col, cols = "row", "rows", "col", "cols"
+    if launch.kernel.d_across:
+        row, rows, col, cols = col, cols, row, rows
+    halved = np.where(gated, 2, 1)[tiles["group"]]  # columns of x for one of D
+    found[row], found[rows] = tiles["m0"], tiles["width"]
+    found[col], found[cols] = tiles["n0"] // halved, launch.kernel.columns_per_tile // halved
+    found["parts"] = tiles["splits"]
+    return found
 
 
 def _growth(operand: DType, k: int, tiles: npt.NDArray[np.void], device: Device) -> float:
@@ -286,7 +296,7 @@ def _growth(operand: DType, k: int, tiles: npt.NDArray[np.void], device: Device)
     tensor core, one step more than there are blocks along K. Either way one more rounding for each
     part of a split sum.
     """
-    parts = int(tiles["splits"].max(initial=0))
+    parts = int(tiles["parts"].max(initial=0))
     if device == "cpu":
         error = (min(k, K_BLOCK) + -(-k // K_BLOCK) + 2 * parts) * UNIT
         return error / (1 - error)

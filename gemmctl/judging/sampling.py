@@ -23,9 +23,9 @@ def sample(product: Product) -> Sample:
     """Random rows, and the last row and column of tiles."""
     random = np.random.default_rng([product.index, product.b.key])
     m = product.group.m
-    last_row = int(product.tiles["m0"].max(initial=0))
+    last_row = int(product.tiles["row"].max(initial=0))
     rows = random.choice(m, min(m, SAMPLED_ROWS), replace=False)
-    last_column = int(product.first_columns.max(initial=0))
+    last_column = int(product.tiles["col"].max(initial=0))
     return Sample(
         np.union1d(rows, np.arange(last_row, m)), range(last_column, product.group.d_columns)
     )

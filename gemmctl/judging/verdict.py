@@ -106,7 +106,7 @@ def _in_list(product: Product, bad: BadElement | None) -> BadElement | None:
     """A bad element where the list has it, whose rows may be the product's columns."""
     if bad is None or not product.exchanged:
         return bad
-    tile = bad.tile and (bad.tile[1], bad.tile[0], product.tile_columns)
+    tile = bad.tile and (bad.tile[1], bad.tile[0], bad.tile[3], bad.tile[2])
     return replace(bad, row=bad.col, col=bad.row, tile=tile)
 
 
@@ -114,8 +114,8 @@ def _told(finding: Finding, bad: BadElement) -> str:
     """The first bad element, and how many there are."""
     tile = "in no tile"
     if bad.tile:
-        m0, n0, width = bad.tile
-        tile = f"tile of {width} rows at row {m0}, column {n0}"
+        row, col, rows, _ = bad.tile
+        tile = f"tile of {rows} rows at row {row}, column {col}"
     right = f"{bad.low:.9g}" if bad.low == bad.high else f"{bad.low:.9g} to {bad.high:.9g}"
     return (
         f"{finding.bad} of {finding.compared} elements compared are wrong, the first at row "

@@ -21,7 +21,7 @@ from gemmctl.kernels.constants import BOX_ROWS, K_TILE, WIDTH_STEP
 Ints = npt.NDArray[np.int64]
 
 VARIABLE = "GEMMCTL_CUBINS"
-FORMAT = 3  # of manifest.json, as cubin/build.py writes it
+FORMAT = 4  # of manifest.json, as cubin/build.py writes it
 NARROW = 32  # rows of A of a tile that has hardly more to multiply than to load
 OPERAND_BYTES = 2  # of an element of A or B, in all kernels there are
 CONSTANTS = {name: value for name, value in vars(constants).items() if name.isupper()}
@@ -35,6 +35,9 @@ class Kernel:
     ``max_width`` rows of D (rows of A, on wgmma's N). ``cluster`` CTAs lie side by side along
     D's columns and share one tile of A. The warpgroups that multiply share every tile
     (cooperative) or, ``pingpong``, have one each and take turns.
+
+    Where ``d_layout`` is col, all that is of products with operands exchanged: its A is the list's
+    B, and its rows the list's columns.
     """
 
     name: str
@@ -43,7 +46,8 @@ class Kernel:
     operand: str  # element type of A and B
     output: str  # element type of D
     a_layout: str
-    b_layout: str  # D's is row
+    b_layout: str
+    d_layout: str
     rows: int
     max_width: int
     ring_bytes: int  # of shared memory: what a launch cuts into stages of A and B
@@ -57,7 +61,10 @@ class Kernel:
 
     @property
     def multiplies(self) -> tuple[str, str, str, str]:
-        """Types of A (and B) and of D, layouts of A and of B."""
+        """Types of A (and B) and of D, layouts of A and of B, of products with D by rows."""
+        if self.d_across:
+            other = {"row": "col", "col": "row"}
+            return self.operand, self.output, other[self.b_layout], other[self.a_layout]
         return self.operand, self.output, self.a_layout, self.b_layout
 
     @property
@@ -69,6 +76,11 @@ class Kernel:
     def b_across(self) -> bool:
         """The same of B."""
         return self.b_layout == "row"
+
+    @property
+    def d_across(self) -> bool:
+        """Whether it multiplies with operands exchanged, and so writes D by columns."""
+        return self.d_layout == "col"
 
     @property
     def width_step(self) -> int:

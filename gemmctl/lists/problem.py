@@ -8,7 +8,7 @@ C has D's layout."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
 from operator import attrgetter
@@ -179,6 +179,25 @@ class Columns:
         """Numbers in each bias: 0, n or m."""
         along_n, along_m = (self.bias == BIASES.index(word) for word in ("n", "m"))
         return np.where(along_n, self.n, np.where(along_m, self.m, 0))
+
+    @cached_property
+    def exchanged(self) -> Columns:
+        """The same products with operands exchanged, D^T = B^T A^T: D by rows is D by columns."""
+        along_n, along_m = BIASES.index("n"), BIASES.index("m")
+        along = np.where(self.bias == along_n, along_m, along_n)
+        return replace(
+            self,
+            m=self.n,
+            n=self.m,
+            a=self.b,
+            b=self.a,
+            lda=self.ldb,
+            ldb=self.lda,
+            a_layout=1 - self.b_layout,
+            b_layout=1 - self.a_layout,
+            d_layout=1 - self.d_layout,
+            bias=np.where(self.bias == BIASES.index("none"), self.bias, along),
+        )
 
     @cached_property
     def accumulates(self) -> npt.NDArray[np.bool_]:

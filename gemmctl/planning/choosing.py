@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -27,7 +27,7 @@ class _Launches:
     problem: Problem
     groups: Ints
     starts: Ints  # where the groups of each launch begin
-    asked: Asked
+    asked: Mapping[bool, Asked]  # by whether a kernel exchanges operands
     machine: Machine
 
     def cut(self, kernel: Kernel, widths: Ints, splits: Ints) -> tuple[Grid, Ints]:
@@ -67,7 +67,7 @@ def choose(
     ways at once, and the cost itself only where it could be the least.
     """
     groups, ends = np.concatenate(launches), np.cumsum([len(launch) for launch in launches])
-    asked = cost.asked_of(problem, groups, kernels[0])
+    asked = {one.d_across: cost.asked_of(problem, groups, one) for one in _of_each(kernels)}
     everything = _Launches(problem, groups, np.append(0, ends[:-1]), asked, machine)
     at_once = max(1, AT_ONCE // len(groups))
     ways: list[_Way] = []
@@ -82,6 +82,11 @@ def choose(
     ]
 
 
+def _of_each(kernels: Sequence[Kernel]) -> Iterable[Kernel]:
+    """One of those that exchange operands, and one of those that do not."""
+    return {kernel.d_across: kernel for kernel in kernels}.values()
+
+
 def _ways(launches: _Launches, kernel: Kernel, widths: Ints, split: bool) -> Iterator[_Way]:
     """Those that are worth considering: of each width, first the one without splits."""
     splits = np.ones((len(widths), len(launches.starts)), np.int64)
@@ -94,7 +99,7 @@ def _ways(launches: _Launches, kernel: Kernel, widths: Ints, split: bool) -> Ite
             worth[:, 0] = True
             widths, splits = widths[np.nonzero(worth)[0]], every[worth]
             cut, starts = launches.cut(kernel, widths, splits)
-    asked = launches.asked.repeated(len(widths))
+    asked = launches.asked[kernel.d_across].repeated(len(widths))
     bounds = cost.at_least(cut, asked, starts).reshape(splits.shape)
     for width, parts, bound in zip(widths.tolist(), splits, bounds, strict=True):
         yield _Way(kernel, width, parts, bound)
@@ -109,7 +114,8 @@ def _least(
     """
     least, best = np.inf, 0
     seen = set()
-    own, asked = launches.groups[groups], launches.asked.of(groups)
+    own = launches.groups[groups]
+    asked = {exchanged: of.of(groups) for exchanged, of in launches.asked.items()}
     for index in np.argsort(bounds, kind="stable").tolist():
         if bounds[index] * (1 - SLACK) > least:
             break
@@ -117,14 +123,15 @@ def _least(
         planned = tiling.grid(
             launches.problem, own, way.kernel, way.width, launches.machine, way.splits[launch]
         )
+        asks = asked[way.kernel.d_across]
         same = way.kernel, planned.widths.tobytes(), planned.parts.tobytes()
         if same in seen:  # another width, or no split, that is the same cut
             continue
         seen.add(same)
-        if cost.exact(planned, asked):
+        if cost.exact(planned, asks):
             found = bounds[index]
         else:
-            found = cost.estimate(planned, launches.problem, asked=asked)
+            found = cost.estimate(planned, launches.problem, asked=asks)
         if (found, index) < (least, best):
             least, best = found, index
     way = ways[best]

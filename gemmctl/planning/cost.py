@@ -31,6 +31,7 @@ from gemmctl.planning.tiling import (
     fused,
     handed_out,
     runs,
+    seen,
     whole_words,
 )
 
@@ -54,43 +55,44 @@ class Constants:
     """
 
     # A launch
-    launch_latency: float = 1450.0  # of one that does nothing much, from a cold start
-    cluster_latency: float = 2420.0  # more of a kernel that starts in clusters
+    launch_latency: float = 1190.0  # of one that does nothing much, from a cold start
+    cluster_latency: float = 3710.0  # more of a kernel that starts in clusters
     branch_latency: float = 6280.0  # until the next of several side by side has begun
     packing_latency: float = 11600.0  # of a launch that packs operands
-    packing_bytes: float = 15.6  # that an SM reads or writes in a cycle meanwhile
+    packing_bytes: float = 18.6  # that an SM reads or writes in a cycle meanwhile
     # Bytes
-    memory_bytes: float = 26.2  # one SM's share of the memory bandwidth in a cycle
-    write: float = 1.3  # share of the memory's time that a byte of D takes
-    reread: float = 0.327  # the same of bytes that the L2 still holds
-    feed_bytes: float = 56.0  # that one SM draws from L2 in a cycle
-    crossed: float = 0.305  # more of rows that begin within a line, and so cross two
-    crowded: float = 0.746  # more of rows of B that CROWD CTAs read at one time
-    stage_latency: float = 2600.0  # until a stage of the ring is full, from when it is free
-    joint_latency: float = 179.0  # more where it is free when both CTAs of a cluster are done
+    memory_bytes: float = 24.7  # one SM's share of the memory bandwidth in a cycle
+    write: float = 1.03  # share of the memory's time that a byte of D takes
+    reread: float = 0.432  # the same of bytes that the L2 still holds
+    feed_bytes: float = 60.6  # that one SM draws from L2 in a cycle
+    crossed: float = 0.336  # more of rows that begin within a line, and so cross two
+    crowded: float = 1.6  # more of rows of B that CROWD CTAs read at one time
+    stage_latency: float = 2260.0  # until a stage of the ring is full, from when it is free
+    joint_latency: float = 396.0  # more where it is free when both CTAs of a cluster are done
     # A tile: what is not hidden behind the tile before
-    tile_latency: float = 1260.0
-    shared_latency: float = 1870.0  # where two CTAs share an SM
-    turn_latency: float = 4070.0  # where warpgroups take turns, and give records back late
-    early_latency: float = 4090.0  # where they give records back early
-    draw_latency: float = 4480.0  # more where no record but the next is asked for ahead
+    tile_latency: float = 1580.0
+    shared_latency: float = 2490.0  # where two CTAs share an SM
+    turn_latency: float = 4850.0  # where warpgroups take turns, and give records back late
+    early_latency: float = 4400.0  # where they give records back early
+    lined: float = 0.824  # share of that, and of the values' time, where D is written by columns
+    draw_latency: float = 4080.0  # more where no record but the next is asked for ahead
     # What each value takes on its way from the sums to memory
-    value: float = 0.0176
-    stored_byte: float = 0.0299
-    element: float = 0.341  # more where rows of D are no whole words
-    bias: float = 0.243
-    special: float = 0.419  # activations that need the special-function unit
-    c2: float = 0.252  # a C of two bytes, added from the ring
-    c4: float = 0.375  # of four bytes
+    value: float = 0.0133
+    stored_byte: float = 0.0204
+    element: float = 0.345  # more where rows of D are no whole words
+    bias: float = 0.242
+    special: float = 0.447  # activations that need the special-function unit
+    c2: float = 0.233  # a C of two bytes, added from the ring
+    c4: float = 0.428  # of four bytes
     c_element: float = 1.5  # a C that comes element by element
     # Parts of a split sum
-    part_value: float = 1.6  # that is written
-    sum_latency: float = 10000.0  # of an entry that adds up parts
-    sum_value: float = 0.536  # of each part that is added up
+    part_value: float = 1.69  # that is written
+    sum_latency: float = 9060.0  # of an entry that adds up parts
+    sum_value: float = 0.698  # of each part that is added up
     # What overlaps
-    exposed_feed: float = 0.238  # feeding and multiplying
-    exposed_turn: float = 0.0234  # one warpgroup's epilogue and the other's multiplying
-    exposed_memory: float = 0.266  # the SMs' work and the bytes from memory
+    exposed_feed: float = 0.283  # feeding and multiplying
+    exposed_turn: float = 0.0185  # one warpgroup's epilogue and the other's multiplying
+    exposed_memory: float = 0.232  # the SMs' work and the bytes from memory
 
 
 FITTED = Constants()
@@ -146,6 +148,7 @@ class Work:
     pingpong: Flags | bool
     late: Floats  # share of tiles that are drawn while the one before is at work, no sooner
     shared: Flags | bool  # whether two CTAs fit on an SM
+    lines: Flags | bool  # whether operands are exchanged, and D is written by columns
     multiply: Floats  # cycles of a K tile on the tensor cores
     fed: Floats  # bytes that a CTA draws for a K tile
     crossed: Floats  # those of them that cross lines
@@ -248,13 +251,13 @@ def copying(nbytes: int, machine: Machine, constants: Constants = FITTED) -> flo
 
 
 def asked_of(problem: Problem, groups: Ints, kernel: Kernel) -> Asked:
-    """What groups ask for, of any kernel of such types."""
-    columns = problem.columns
+    """What groups ask for, of any kernel of such types that exchanges operands as this does."""
+    columns = seen(problem, kernel)
     m, n, k = columns.m[groups], columns.n[groups], columns.depth[groups]
     size, size_d = dtypes.BY_NAME[kernel.operand].size, dtypes.BY_NAME[kernel.output].size
     of_a, of_b, of_d = m * k * size, n * k * size, m * columns.d_columns[groups]
     read = of_a + of_b * np.where(of_b > L2_BYTES, -(-m // PANEL_ROWS), 1)
-    words, more = whole_words(problem, groups, kernel), fused(problem, groups)
+    words, more = whole_words(problem, groups), fused(problem, groups)
     halved = np.where(columns.gate[groups] != 0, 0.5, 1.0)  # values of D for each of x
     steps = {"value": np.ones(len(groups)), "stored_byte": halved * size_d, "element": ~words}
     if more.any():
@@ -320,6 +323,7 @@ def work_of(launches: Grid, asked: Asked, starts: Ints = ALONE) -> Work:
         pingpong=kernel.pingpong,
         late=_late(launches, starts, entries, clusters),
         shared=kernel.ctas_per_sm > 1,
+        lines=kernel.d_across,
         multiply=kernel.rows // WGMMA_ROWS * (K_TILE // 16) * cycles,
         fed=(kernel.rows + of_a) * (K_TILE * size),
         crossed=across * (K_TILE * size),
@@ -358,8 +362,10 @@ def times_of(work: Work, constants: Constants) -> Times:
     per_k_tile = _both(multiply, feed, constants.exposed_feed)
     turn = np.where(work.early, constants.early_latency, constants.turn_latency)
     alone = np.where(work.shared, constants.shared_latency, constants.tile_latency)
-    latency = np.where(work.pingpong, turn, alone) + constants.draw_latency * work.late
+    lined = np.where(work.lines, constants.lined, 1.0)
+    latency = np.where(work.pingpong, turn, alone) * lined + constants.draw_latency * work.late
     per_value = sum(getattr(constants, name) * share for name, share in work.steps.items())
+    per_value = per_value * lined
     whole, end = _tile(
         work, work.k_tiles * per_k_tile, latency + per_value * work.values, constants
     )

@@ -209,7 +209,8 @@ def alike(problem: Problem, kernels: Sequence[Kernel]) -> Iterator[tuple[Ints, l
         if len(groups):
             group = problem.groups[first]
             wanted = group.a, group.d, group.a_layout, group.b_layout
-            yield groups, [kernel for kernel in kernels if kernel.multiplies == wanted]
+            fitting = [kernel for kernel in kernels if kernel.multiplies == wanted]
+            yield groups, [one for one in fitting if tiling.takes(one, problem, groups)]
 
 
 def _choose_each(

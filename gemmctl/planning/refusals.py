@@ -12,6 +12,7 @@ from gemmctl.kernels.constants import REDUCED_ROWS
 from gemmctl.kernels.cubins import Kernel
 from gemmctl.lists.problem import LAYOUTS, Columns, Group, Problem
 from gemmctl.operands import dtypes
+from gemmctl.planning import tiling
 from gemmctl.planning.exchange import exchanged
 
 MAX_TILES = 1 << 24  # entries of a problem's tile lists: 1 GB, for a D that fills an H200's memory
@@ -26,13 +27,14 @@ def refusals(problem: Problem, kernels: Sequence[Kernel]) -> list[Refusal]:
 
     A problem whose tile list nobody would have the memory for is refused at its largest group.
     """
-    work = exchanged(problem).columns  # what kernels are asked for, and tiles are cut of
+    by_rows = exchanged(problem)  # what kernels are asked for, and tiles are cut of
     rules = [
         *_types(problem.columns, kernels),
-        *_layouts(work, kernels),
+        *_layouts(by_rows.columns, kernels),
         *_gates(problem.columns),
+        *_by_columns(by_rows, kernels),
     ]
-    return [*_told(problem, rules), *_too_many_tiles(problem, work)]
+    return [*_told(problem, rules), *_too_many_tiles(problem, by_rows.columns)]
 
 
 def _told(problem: Problem, rules: Sequence[Rule]) -> list[Refusal]:
@@ -139,6 +141,37 @@ def _gates(columns: Columns) -> Iterator[Rule]:
     gated, by_rows = columns.gate != 0, ~columns.across("d")
     yield gated & ~by_rows, by_columns
     yield gated & by_rows & columns.across("b"), in_lines
+
+
+def _by_columns(problem: Problem, kernels: Sequence[Kernel]) -> Iterator[Rule]:
+    """What kernels that write D by columns cannot compute, where there are no others."""
+    leave = "leave the choice of a kernel to the plan"
+
+    def more(group: Group) -> Iterator[Refusal]:
+        behind = {
+            "beta": group.beta != 0,
+            "bias": group.bias != "none",
+            "activation": group.activation != "none",
+            "gate": group.gate != "none",
+        }
+        yield (
+            group.where(*(key for key, there in behind.items() if there)),
+            f"{kernels[0].name} computes D = alpha A B and nothing more; {leave}",
+        )
+
+    def elements(group: Group) -> Iterator[Refusal]:
+        run, word = "m" if group.across("d") else "n", 16 // dtypes.BY_NAME[group.d].size
+        yield (
+            group.where(run if getattr(group, run) % word else "ldd"),
+            f"{kernels[0].name} only writes whole 16-byte words of D; make {run} and ldd "
+            f"multiples of {word}, or {leave}",
+        )
+
+    if all(kernel.d_across for kernel in kernels):
+        columns, everyone = problem.columns, np.arange(len(problem.groups))
+        active = (columns.m > 0) & (columns.n > 0)
+        yield active & tiling.fused(problem, everyone), more
+        yield active & ~tiling.whole_words(problem, everyone), elements
 
 
 def _too_many_tiles(problem: Problem, columns: Columns) -> Iterator[Refusal]:

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from gemmctl.lists.problem import Problem
 from gemmctl.operands import data, dtypes
 from gemmctl.operands.data import DataSpec
+from gemmctl.planning import tiling
 from gemmctl.planning.plan import Plan
 from gemmctl.planning.tiling import Ints, Launch
 
@@ -83,19 +84,22 @@ class Tables:
 
 def build(launch: Launch, plan: Plan, base: int) -> Tables:
     """The arrays of one launch for operands that lie at ``base`` (an address in bytes)."""
-    groups, layout, columns = launch.groups, plan.layout, plan.exchanged.columns
-    packing = plan.packing
+    groups, layout, packing = launch.groups, plan.layout, plan.packing
+    columns = tiling.seen(plan.exchanged, launch.kernel)
+    a, b, lda, ldb = packing.a, packing.b, packing.lda, packing.ldb
+    if launch.kernel.d_across:
+        a, b, lda, ldb = b, a, ldb, lda
 
     def address(offsets: Ints) -> npt.NDArray[np.uint64]:
         return offsets[groups].astype(np.uint64) + np.uint64(base)
 
     return Tables(
-        ptr_a=address(packing.a),
-        ptr_b=address(packing.b),
+        ptr_a=address(a),
+        ptr_b=address(b),
         ptr_c=address(layout.c),
         ptr_d=address(layout.d),
-        ld_a=packing.lda[groups].astype(np.uint64),
-        ld_b=packing.ldb[groups].astype(np.uint64),
+        ld_a=lda[groups].astype(np.uint64),
+        ld_b=ldb[groups].astype(np.uint64),
         ld_c=columns.ldc[groups].astype(np.uint64),
         ld_d=columns.ldd[groups].astype(np.uint64),
         m=columns.m[groups].astype(np.uint32),

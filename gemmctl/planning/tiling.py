@@ -24,8 +24,7 @@ from gemmctl.kernels.constants import (
     TILE_WORDS,
 )
 from gemmctl.kernels.cubins import Kernel
-from gemmctl.lists.problem import Problem
-from gemmctl.operands import dtypes
+from gemmctl.lists.problem import Columns, Problem
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -228,7 +227,7 @@ def grid(
     of its longest sum over K; no part is shorter than it is worth. Both that and ``widest`` are the
     same for all launches, or there is one for each.
     """
-    columns, widest = problem.columns, each(np.atleast_1d(widest), starts, groups)
+    columns, widest = seen(problem, kernel), each(np.atleast_1d(widest), starts, groups)
     m, n, k = columns.m[groups], columns.n[groups], columns.depth[groups]
     widths = _ceil(_ceil(m, _ceil(m, widest)), kernel.width_step) * kernel.width_step
     fusing, narrow = fused(problem, groups), max(FUSED_NARROW, kernel.width_step)
@@ -264,6 +263,21 @@ def grid(
     )
 
 
+def seen(problem: Problem, kernel: Kernel) -> Columns:
+    """The groups of a problem with every D by rows as a kernel multiplies them."""
+    return problem.columns.exchanged if kernel.d_across else problem.columns
+
+
+def takes(kernel: Kernel, problem: Problem, groups: Ints) -> bool:
+    """Whether a kernel for their types and layouts can compute these groups.
+
+    One that writes D by columns only knows D = alpha A B in whole 16-byte words.
+    """
+    if not kernel.d_across:
+        return True
+    return bool((whole_words(problem, groups) & ~fused(problem, groups)).all())
+
+
 def fused(problem: Problem, groups: Ints) -> Flags:
     """Groups whose D is more than alpha A B."""
     columns = problem.columns
@@ -272,9 +286,10 @@ def fused(problem: Problem, groups: Ints) -> Flags:
     return found
 
 
-def whole_words(problem: Problem, groups: Ints, kernel: Kernel) -> Flags:
+def whole_words(problem: Problem, groups: Ints) -> Flags:
     """Groups whose D has rows of whole 16-byte words."""
-    columns, word = problem.columns, 16 // dtypes.BY_NAME[kernel.output].size
+    columns = problem.columns
+    word = 16 // columns.size("d")[groups]
     found: Flags = (columns.d_columns[groups] % word == 0) & (columns.ldd[groups] % word == 0)
     return found
 
@@ -354,7 +369,7 @@ def cut(problem: Problem, groups: Ints, kernel: Kernel, choice: Choice, machine:
     before it, which moved along K in step, ended with and left in the L2.
     """
     planned = grid(problem, groups, kernel, choice.width, machine, choice.splits)
-    columns = problem.columns
+    columns = seen(problem, kernel)
     alpha, beta = columns.alpha[groups], columns.beta[groups]
     of_group = np.zeros(len(groups), TILE)
     of_group["group"] = np.arange(len(groups))
@@ -362,7 +377,7 @@ def cut(problem: Problem, groups: Ints, kernel: Kernel, choice: Choice, machine:
     of_group["alpha"], of_group["beta"] = alpha, beta
     gated = columns.gate[groups] != 0
     of_group["flags"] = (
-        whole_words(problem, groups, kernel) * TILE_WORDS
+        whole_words(problem, groups) * TILE_WORDS
         + fused(problem, groups) * TILE_FUSED
         + gated * TILE_GATED
         + (gated & (columns.n[groups] % 16 == 0)) * TILE_EIGHTS
@@ -441,7 +456,7 @@ def _spread(planned: Grid, problem: Problem) -> Ints | None:
     its own order: the ones wait for memory, the others for the tensor cores (measured: 2% at
     K = 768, nothing at K = 2048).
     """
-    small = problem.columns.m[planned.groups] < FEW_ROWS
+    small = seen(problem, planned.kernel).m[planned.groups] < FEW_ROWS
     if planned.k_tiles.min() < planned.k_tiles.max() or small.all() or not small.any():
         return None
     of_few = np.repeat(small, planned.whole)

@@ -56,7 +56,7 @@ def report(
         *(
             [
                 "kernel",
-                f"{k.operand}->{k.output}/{k.a_layout[0]}{k.b_layout[0]}r {k.name}: "
+                f"{k.operand}->{k.output}/{k.a_layout[0]}{k.b_layout[0]}{k.d_layout[0]} {k.name}: "
                 f"{k.stages(k.max_width)} to {k.most_stages} stages, {k.threads} threads, "
                 f"{k.registers} registers, {k.shared_bytes} B shared",
             ]

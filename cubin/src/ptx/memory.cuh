@@ -41,6 +41,10 @@ __device__ __forceinline__ void store_shared(uint32_t to, float value) {
     asm volatile("st.shared.f32 [%0], %1;" ::"r"(to), "f"(value) : "memory");
 }
 
+__device__ __forceinline__ void store_shared(uint32_t to, float first, float second) {
+    asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(to), "f"(first), "f"(second) : "memory");
+}
+
 // One more, and 0 after `last`; what this thread did before, or others before they met it, comes before.
 __device__ __forceinline__ void increment_release(uint32_t* address, uint32_t last) {
     asm volatile("red.release.gpu.global.inc.u32 [%0], %1;" ::"l"(address), "r"(last) : "memory");
