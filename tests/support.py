@@ -16,10 +16,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import gemmctl
 from gemmctl.kernels import cubins
+from gemmctl.kernels.cubins import Kernel
 from gemmctl.lists import problem, reading
-from gemmctl.planning import plan
+from gemmctl.planning import plan, tiling
 
 ROOT = Path(__file__).parent.parent
 PROBLEMS = ROOT / "problems"
@@ -53,6 +56,12 @@ def make_plans(text: str, launch: plan.Launching = "grouped") -> list[plan.Plan]
     """The plans of the problems in a list's text."""
     problems = reading.load(["-"], io.StringIO(text))
     return plan.make(problems, cubins.manifest().kernels, launch=launch)
+
+
+def takes_all(kernel: Kernel) -> bool:
+    """Whether a kernel computes more than alpha A B, too, and D with rows of any length."""
+    some = make_problem("m: 8, n: 7, k: 8, beta: 1, bias: n, activation: silu")
+    return tiling.takes(kernel, some, np.arange(1))
 
 
 @dataclass

@@ -242,7 +242,8 @@ def test_a_pingpong_ring_holds_all_of_c_beside_the_stage_in_flight(variant: Any)
 def test_any_other_tile_would_get_no_longer_ring_than_fits(ctas_per_sm: int) -> None:
     for consumers in (1, 2):
         for max_width in range(16, 257, 16):
-            other = build.Variant(consumers, max_width, 1, ctas_per_sm)
+            rows = 64 * consumers
+            other = build.Variant(rows, max_width, consumers, ctas_per_sm=ctas_per_sm)
             assert shared_bytes(other, other.ring_bytes) <= other.shared_bytes
 
 
@@ -278,8 +279,8 @@ def test_a_tile_is_one_that_wgmma_and_the_tile_list_know(variant: Any) -> None:
 
 def test_the_name_of_a_variant_is_its_tile_its_cluster_and_its_schedule() -> None:
     names = [variant.name for variant in build.VARIANTS]
-    assert names == ["128x256-c2", "128x256", "128x192-c2p", "64x128"]
-    assert build.Variant(2, 192, 1, 1, pingpong=True).name == "128x192-p"
+    assert names == ["128x256-c2", "128x256", "128x192-c2p", "64x128", "64x256-p"]
+    assert build.Variant(128, 192, 2, pingpong=True).name == "128x192-p"
 
 
 def test_every_variant_has_a_name_of_its_own() -> None:
@@ -323,7 +324,7 @@ def test_warpgroups_that_claim_more_registers_than_a_launch_has_end_the_build(
     """A claim for more than there is would wait for ever."""
     claimed = 128 * (variant.loader_registers + variant.consumers * variant.consumer_registers)
     enough = -(-claimed // variant.threads)
-    monkeypatch.setattr(build, "GEMMS", [build.Gemm(variant, "bf16", "f32", build.K_MAJOR)])
+    monkeypatch.setattr(build, "GEMMS", [build.Gemm(variant, "bf16", "f32", build.PLAIN)])
     for registers in (enough, enough - 1):
         monkeypatch.setattr(build, "compile_cubin", lambda *_, found=registers: found)
         if registers * variant.threads >= claimed:
@@ -336,14 +337,17 @@ def test_warpgroups_that_claim_more_registers_than_a_launch_has_end_the_build(
 @pytest.mark.usefixtures("dry")
 def test_every_variant_is_built_for_its_layouts_and_their_pairs_of_types(tmp_path: Path) -> None:
     built = build.build(tmp_path)
-    keys = ("name", "a_layout", "b_layout", "operand", "output")
-    assert [tuple(entry[key] for key in keys) for entry in built["kernels"]] == [
-        (variant.name, *layouts, operand, output)
+    keys = ("rows", "max_width", "cluster", "a_layout", "b_layout", "d_layout")
+    assert [
+        (*(entry[key] for key in keys), entry["operand"], entry["output"])
+        for entry in built["kernels"]
+    ] == [
+        (variant.rows, variant.max_width, variant.cluster, *layouts, operand, output)
         for variant in build.VARIANTS
         for layouts in variant.layouts
         for operand in ("bf16", "f16")
         for output in ("bf16", "f16", "f32")
-        if layouts == ("row", "col") or output in (operand, "f32")
+        if layouts == ("row", "col", "row") or output in (operand, "f32")
     ]
     assert set(build.OPERANDS) | set(build.OUTPUTS) <= set(dtypes.BY_NAME)
 
@@ -359,7 +363,9 @@ def test_the_manifest_says_of_a_kernel_what_it_was_compiled_with(tmp_path: Path)
             "OUTPUT": {"bf16": "OutBf16", "f16": "OutF16", "f32": "OutF32"}[entry["output"]],
             "A_ACROSS": {"row": "false", "col": "true"}[entry["a_layout"]],
             "B_ACROSS": {"row": "true", "col": "false"}[entry["b_layout"]],
-            "CONSUMERS": str(entry["rows"] // 64),
+            "D_ACROSS": {"row": "false", "col": "true"}[entry["d_layout"]],
+            "ROWS": str(entry["rows"]),
+            "CONSUMERS": str(entry["threads"] // 128 - 1),
             "PINGPONG": "true" if entry["pingpong"] else "false",
             "MAX_WIDTH": str(entry["max_width"]),
             "RING_BYTES": str(entry["ring_bytes"]),
@@ -371,19 +377,34 @@ def test_the_manifest_says_of_a_kernel_what_it_was_compiled_with(tmp_path: Path)
 
 
 @pytest.mark.usefixtures("dry")
-def test_a_cubin_is_named_by_types_layouts_and_variant(tmp_path: Path) -> None:
+def test_a_cubin_is_named_by_types_layouts_and_kernel(tmp_path: Path) -> None:
     files = {entry["file"] for entry in build.build(tmp_path)["kernels"]}
     assert {f"gemm_bf16_f32_{x}_128x192-c2p.cubin" for x in ("rcr", "rrr", "ccr", "crr")} <= files
     for entry in SHIPPED["kernels"]:
-        layouts = f"{entry['a_layout'][0]}{entry['b_layout'][0]}r"
+        layouts = "".join(entry[f"{operand}_layout"][0] for operand in "abd")
         names = (entry["operand"], entry["output"], layouts, entry["name"])
         assert entry["file"] == f"gemm_{'_'.join(names)}.cubin"
+
+
+@pytest.mark.parametrize(
+    ("layouts", "names"),
+    [
+        (("row", "col", "row"), ["128x256-c2", "128x256", "128x192-c2p", "64x128"]),
+        (("row", "col", "col"), ["128x256-c2x", "128x256-x", "128x192-c2px", "64x256-px"]),
+    ],
+)
+def test_a_kernel_has_its_variants_name_and_an_x_where_d_lies_by_columns(
+    layouts: tuple[str, ...], names: list[str]
+) -> None:
+    found = [gemm.name for gemm in build.GEMMS if gemm.layouts == layouts]
+    assert list(dict.fromkeys(found)) == names
 
 
 @VARIANTS
 def test_the_source_takes_exactly_the_definitions_that_the_build_makes(variant: Any) -> None:
     taken = re.findall(r"= ([A-Z_]{2,});", text("config.cuh"))
-    assert sorted(taken) == sorted(["OPERAND", "OUTPUT", "A_ACROSS", "B_ACROSS", *variant.defines])
+    of_types = ["OPERAND", "OUTPUT", "A_ACROSS", "B_ACROSS", "D_ACROSS"]
+    assert sorted(taken) == sorted([*of_types, *variant.defines])
 
 
 def test_every_shared_constant_is_used_by_the_kernels_and_defined_by_none() -> None:
@@ -433,8 +454,8 @@ def test_the_cubins_that_ship_were_built_from_the_sources_beside_them() -> None:
 
 @pytest.mark.usefixtures("dry")
 def test_a_kernel_has_a_thread_for_every_lane_of_its_warpgroups(tmp_path: Path) -> None:
-    for entry in build.build(tmp_path)["kernels"]:
-        assert entry["threads"] == 128 * (1 + entry["rows"] // 64)
+    for gemm, entry in zip(build.GEMMS, build.build(tmp_path)["kernels"], strict=True):
+        assert entry["threads"] == 128 * (1 + gemm.variant.consumers)
 
 
 @pytest.mark.usefixtures("dry")
@@ -459,8 +480,9 @@ def test_the_command_line_reads_every_manifest_that_the_build_writes(
     (tmp_path / "manifest.json").write_text(json.dumps(build.build(tmp_path)))
     monkeypatch.setenv("GEMMCTL_CUBINS", str(tmp_path))
     found = cubins.manifest.__wrapped__()
-    across = sum(len(variant.layouts) - 1 for variant in build.VARIANTS)
-    assert len(found.kernels) == 6 * len(build.VARIANTS) + 4 * across
+    layouts = [layout for variant in build.VARIANTS for layout in variant.layouts]
+    plain = layouts.count(build.PLAIN)
+    assert len(found.kernels) == 6 * plain + 4 * (len(layouts) - plain)
     assert all(found.load(file) for file in found.files)
 
 

@@ -23,10 +23,21 @@ from typer.testing import CliRunner
 from gemmctl.cli import app
 from gemmctl.errors import ListError
 from gemmctl.kernels import cubins
+from gemmctl.kernels.cubins import Kernel
 from gemmctl.lists import schema
+from gemmctl.lists.problem import LAYOUTS
 from gemmctl.measuring import baselines
 from gemmctl.showing.report import FORMAT
-from support import PROBLEMS, ROOT, TWO_PROBLEMS, Command, environment, on_terminal, started
+from support import (
+    PROBLEMS,
+    ROOT,
+    TWO_PROBLEMS,
+    Command,
+    environment,
+    on_terminal,
+    started,
+    takes_all,
+)
 
 BAD = """\
 gemmctl: 1
@@ -586,31 +597,34 @@ def test_what_needs_no_device_answers_at_once(option: str, gemmctl: Command) -> 
 # Any list at all
 
 
-def groups() -> st.SearchStrategy[dict[str, Any]]:
-    """Groups that a kernel can run."""
-    extent = st.integers(0, 70)
-    types = st.sampled_from(
-        sorted({(kernel.operand, kernel.output) for kernel in cubins.manifest().kernels})
-    )
-    scalar = st.sampled_from([0, 1, -1, 0.5, 3, -0.3])
+KERNELS = cubins.manifest().kernels
 
-    def aligned(extent: int, step: int, extra: int) -> int:
-        return max(step, -(-extent // step) * step + extra * step)
 
-    @st.composite
-    def group(draw: st.DrawFn) -> dict[str, Any]:
-        m, n, k = draw(extent), draw(extent), draw(extent)
-        operand, output = draw(types)
-        extra = st.integers(0, 2)
-        return {
-            "m": m, "n": n, "k": k, "a": operand, "b": operand, "d": output,
-            "lda": aligned(k, 8, draw(extra)),
-            "ldb": aligned(k, 8, draw(extra)),
-            "ldd": max(1, n) + draw(extra),
-            "alpha": draw(scalar), "beta": draw(scalar), "count": draw(st.integers(1, 3)),
-        }  # fmt: skip
-
-    return group()
+@st.composite
+def groups(draw: st.DrawFn, kernels: Sequence[Kernel] = KERNELS) -> dict[str, Any]:
+    """Groups that one of the kernels can run."""
+    kernel = draw(st.sampled_from(kernels))
+    operand, output, a, b = kernel.multiplies
+    d, anything, extra = draw(st.sampled_from(LAYOUTS)), takes_all(kernel), st.integers(0, 2)
+    if d == "col":  # is computed as B^T A^T
+        other = dict(zip(LAYOUTS, reversed(LAYOUTS), strict=True))
+        a, b = other[b], other[a]
+    m, n, k = (draw(st.integers(0, 70)) for _ in "mnk")
+    word = 1 if anything else 8
+    if d == "row":
+        n = -(-n // word) * word
+    else:
+        m = -(-m // word) * word
+    runs = {"lda": k if a == "row" else m, "ldb": k if b == "col" else n}
+    scalars = st.sampled_from([0, 1, -1, 0.5, 3, -0.3])
+    return {
+        "m": m, "n": n, "k": k, "a": operand, "b": operand, "d": output,
+        "a_layout": a, "b_layout": b, "d_layout": d,
+        **{key: max(1, run) + draw(extra) for key, run in runs.items()},
+        "ldd": max(word, n if d == "row" else m) + word * draw(extra),
+        "alpha": draw(scalars), "beta": draw(scalars) if anything else 0,
+        "count": draw(st.integers(1, 3)),
+    }  # fmt: skip
 
 
 @settings(max_examples=40, deadline=None)
@@ -621,6 +635,19 @@ def test_every_legal_list_verifies(listed: list[dict[str, Any]], seed: int) -> N
         app, ["verify", "-", "--device", "cpu", "--seed", str(seed)], input=text
     )
     assert done.exit_code == 0, done.output
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(sorted({kernel.name for kernel in KERNELS})), st.data())
+def test_every_list_that_a_kernel_can_run_verifies_with_it(name: str, data: st.DataObject) -> None:
+    those = groups([kernel for kernel in KERNELS if kernel.name == name])
+    listed = data.draw(st.lists(those, min_size=1, max_size=4))
+    text = yaml.safe_dump({"gemmctl": 1, "problems": [{"name": "p", "groups": listed}]})
+    options = ["--device", "cpu", "--kernel", name, "-f", "json"]
+    done = CliRunner().invoke(app, ["verify", "-", *options], input=text)
+    assert done.exit_code == 0, done.output
+    chosen = {choice.split()[0] for choice in json.loads(done.stdout)["checks"][0]["choices"]}
+    assert chosen <= {name}
 
 
 @settings(max_examples=60, deadline=None)

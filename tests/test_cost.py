@@ -29,7 +29,7 @@ from gemmctl.planning.tiling import (
     cut,
     grid,
 )
-from support import make_problem
+from support import make_problem, takes_all
 
 KERNELS = cubins.manifest().kernels
 patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # busy machines
@@ -37,7 +37,7 @@ patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow]) 
 # Nothing takes time but to multiply.
 NOTHING = dict.fromkeys((field.name for field in fields(Constants)), 0.0)
 AT_ONCE = dict.fromkeys((name for name in NOTHING if name.endswith("_bytes")), inf)
-IDEAL = Constants(**{**NOTHING, **AT_ONCE, "write": 1.0})
+IDEAL = Constants(**{**NOTHING, **AT_ONCE, "write": 1.0, "lined": 1.0})
 SLICE = 2 * 128 * 256 * 64 / WGMMA_FLOP  # cycles to multiply a tile of 128x256 by 64 of K
 
 
@@ -419,16 +419,22 @@ def test_what_takes_longer_of_memory_and_sms_counts_and_a_share_of_the_other() -
 # Whatever the launch
 
 
+def columns_for(kernel: Kernel) -> st.SearchStrategy[int]:
+    """Columns of a D that a kernel takes."""
+    step = 1 if takes_all(kernel) else 8
+    return st.integers(1, 3000 // step).map(lambda words: step * words)
+
+
 @st.composite
 def launches(draw: st.DrawFn) -> tuple[Problem, Launch]:
-    extent = st.integers(1, 3000)
+    kernel = draw(st.sampled_from(KERNELS))
+    rows, columns = st.integers(1, 3000), columns_for(kernel)
     some = make_problem(
         *(
-            f"m: {draw(extent)}, n: {draw(extent)}, k: {draw(st.integers(0, 9000))}"
+            f"m: {draw(rows)}, n: {draw(columns)}, k: {draw(st.integers(0, 9000))}"
             for _ in range(draw(st.integers(1, 4)))
         )
     )
-    kernel = draw(st.sampled_from(KERNELS))
     width = 16 * draw(st.integers(1, kernel.max_width // 16))
     choice = Choice(kernel.name, width, draw(st.integers(1, 5)))
     machine = Machine(draw(st.sampled_from([66, 132])))
@@ -607,11 +613,11 @@ def test_what_is_estimated_is_what_playing_the_list_through_gives(
 
 
 @patient
-@given(st.integers(1, 3000), st.integers(1, 3000), st.integers(0, 9000), st.sampled_from(KERNELS))
+@given(st.integers(1, 3000), st.integers(0, 9000), st.sampled_from(KERNELS), st.data())
 def test_what_a_launch_of_equal_tiles_takes_at_least_is_what_it_takes(
-    m: int, n: int, k: int, kernel: Kernel
+    m: int, k: int, kernel: Kernel, data: st.DataObject
 ) -> None:
-    some = make_problem(*[f"m: {m}, n: {n}, k: {k}"] * 2)
+    some = make_problem(*[f"m: {m}, n: {data.draw(columns_for(kernel))}, k: {k}"] * 2)
     launch = cut(some, np.arange(2), kernel, Choice(kernel.name, kernel.max_width), H200)
     (bound,) = least(launch, some)
     assert bound == pytest.approx(played_through(launch, some), rel=1e-12)

@@ -109,12 +109,14 @@ def test_a_tile_that_is_not_in_the_list_stays_poison():
     (launch,) = whole.launches
     *_, left_out = launch.tiles
     plan = replace(whole, launches=(replace(launch, tiles=launch.tiles[:-1]),))
-    rows = np.arange(300) - int(left_out["m0"])
-    cols = np.arange(600) - int(left_out["n0"])
+    m, n = (600, 300) if launch.kernel.d_across else (300, 600)
+    rows = np.arange(m) - int(left_out["m0"])
+    cols = np.arange(n) - int(left_out["n0"])
     inside = np.outer(
         (rows >= 0) & (rows < left_out["width"]),
         (cols >= 0) & (cols < launch.kernel.columns_per_tile),
     )
+    inside = inside.T if launch.kernel.d_across else inside
     with CpuDevice().open(plan, INTEGERS) as session:
         session.run()
         assert np.array_equal(operand(plan, session, 0, "d") == 0xFFFF, inside)

@@ -117,7 +117,7 @@ def test_a_file_that_is_no_manifest_is_refused(
 def test_a_manifest_of_another_format_is_refused(folder: Path) -> None:
     found = json.loads((folder / "manifest.json").read_text())
     (folder / "manifest.json").write_text(json.dumps({**found, "format": 1}))
-    with pytest.raises(DeviceUnusable, match="its format is 1, not 3"):
+    with pytest.raises(DeviceUnusable, match="its format is 1, not 4"):
         cubins.manifest()
 
 
@@ -158,10 +158,28 @@ def test_a_folder_without_a_manifest_is_refused(folder: Path) -> None:
 def test_a_name_stands_for_the_kernels_of_all_types_and_layouts(name: str) -> None:
     found = SHIPPED.named(name)
     assert {kernel.name for kernel in found} == {name}
-    layouts = {(kernel.a_layout, kernel.b_layout) for kernel in found}
-    assert {kernel.multiplies for kernel in found} == {
+    layouts = {layouts_of(kernel) for kernel in found}
+    assert {(kernel.operand, kernel.output, *layouts_of(kernel)) for kernel in found} == {
         (*pair, *layout) for layout in layouts for pair in pairs_in(*layout)
     }
+
+
+@pytest.mark.parametrize(
+    ("layouts", "multiplies"),
+    [
+        (("row", "col", "row"), ("row", "col")),
+        (("col", "row", "row"), ("col", "row")),
+        (("row", "col", "col"), ("row", "col")),
+        (("col", "row", "col"), ("col", "row")),
+        (("row", "row", "col"), ("col", "col")),
+    ],
+)
+def test_a_kernel_that_writes_d_by_columns_multiplies_what_has_its_layouts_once_exchanged(
+    layouts: tuple[str, str, str], multiplies: tuple[str, str]
+) -> None:
+    a, b, d = layouts
+    one = replace(SHIPPED.kernels[0], a_layout=a, b_layout=b, d_layout=d)
+    assert one.multiplies == (one.operand, one.output, *multiplies)
 
 
 def test_no_name_stands_for_every_kernel() -> None:
@@ -259,9 +277,13 @@ def test_every_pair_of_layouts_has_a_kernel() -> None:
     assert layouts == {(a, b) for a in ("row", "col") for b in ("row", "col")}
 
 
-def pairs_in(a_layout: str, b_layout: str) -> list[tuple[str, str]]:
-    """Where K is not contiguous, no D is of the other 16-bit type."""
-    usual = (a_layout, b_layout) == ("row", "col")
+def layouts_of(kernel: Kernel) -> tuple[str, str, str]:
+    return kernel.a_layout, kernel.b_layout, kernel.d_layout
+
+
+def pairs_in(*layouts: str) -> list[tuple[str, str]]:
+    """Where K is not contiguous, or D lies by columns, no D is of the other 16-bit type."""
+    usual = layouts == ("row", "col", "row")
     return [
         (operand, output)
         for operand in ("bf16", "f16") for output in ("bf16", "f16", "f32")
@@ -270,10 +292,13 @@ def pairs_in(a_layout: str, b_layout: str) -> list[tuple[str, str]]:
 
 
 def test_every_variant_ships_for_every_pair_of_types_once() -> None:
-    shipped = sorted((kernel.name, *kernel.multiplies) for kernel in SHIPPED.kernels)
+    shipped = sorted(
+        (kernel.name, kernel.operand, kernel.output, *layouts_of(kernel))
+        for kernel in SHIPPED.kernels
+    )
     variants = {(name, *layouts) for name, _, _, *layouts in shipped}
     assert shipped == sorted(
-        (name, operand, output, a, b)
-        for name, a, b in variants
-        for operand, output in pairs_in(a, b)
+        (name, operand, output, *layouts)
+        for name, *layouts in variants
+        for operand, output in pairs_in(*layouts)
     )

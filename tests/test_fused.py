@@ -495,9 +495,9 @@ def test_a_wrong_element_names_the_tile_that_holds_it(gate: str) -> None:
     for col in (0, columns - 1, columns, plan.problem.groups[0].d_columns - 1):
         tile = judged.tile(290, col)
         assert tile is not None
-        m0, n0, width = tile
-        assert m0 <= 290 < m0 + width and n0 // columns == col // columns
-        assert n0 % columns == 0
+        m0, n0, rows, cols = tile
+        assert m0 <= 290 < m0 + rows and n0 // columns == col // columns
+        assert n0 % columns == 0 and cols == columns
 
 
 def test_elements_of_a_gated_d_that_are_not_written_are_counted_among_its_own() -> None:

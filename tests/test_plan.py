@@ -74,6 +74,70 @@ def test_what_no_kernel_can_run_is_refused_with_place_reason_and_remedy(
     assert [word for word in words if word not in message] == []
 
 
+EXCHANGING = [kernel for kernel in KERNELS if kernel.name == "128x256-x"]
+
+
+@pytest.mark.parametrize(
+    ("group", "place", "words"),
+    [
+        ("n: 64, beta: 1", "beta", "computes D = alpha A B and nothing more"),
+        ("beta: 0, n: 64, bias: n", "bias", "computes D = alpha A B and nothing more"),
+        ("n: 64, activation: relu", "activation", "computes D = alpha A B and nothing more"),
+        ("n: 64, gate: pairs", "gate", "computes D = alpha A B and nothing more"),
+        ("n: 60", "n", "make n and ldd multiples of 8, or"),
+        ("beta: 0, n: 64, ldd: 68", "ldd", "make n and ldd multiples of 8, or"),
+        ("n: 62, d: f32", "n", "make n and ldd multiples of 4, or"),
+        ("n: 63, m: 60, d_layout: col", "m", "make m and ldd multiples of 8, or"),
+        ("n: 63, ldd: 68, d_layout: col", "ldd", "make m and ldd multiples of 8, or"),
+    ],
+)
+def test_what_no_kernel_that_exchanges_operands_computes_is_refused_where_only_they_are_chosen(
+    group: str, place: str, words: str
+) -> None:
+    some = make_problem(group, defaults="m: 64, n: 64, k: 8")
+    ((mark, message),) = refused(some, kernels=EXCHANGING)
+    assert pointed_at(mark) == place
+    assert message.startswith("128x256-x ") and words in message
+    assert message.endswith("leave the choice of a kernel to the plan")
+
+
+@pytest.mark.parametrize(
+    "group",
+    [
+        "alpha: 0.5",
+        "n: 60, d: f32",
+        "m: 63",
+        "n: 63, d_layout: col",
+        "k: 0",
+        "alpha: 0",
+        "m: 0, n: 63, bias: n",
+        "n: 0, beta: 1",
+    ],
+)
+def test_what_they_compute_is_not(group: str) -> None:
+    some = make_problem(group, defaults="m: 64, n: 64, k: 8")
+    assert refusals.refusals(some, EXCHANGING) == []
+
+
+@patient
+@given(
+    st.integers(0, 40),
+    st.integers(0, 40),
+    st.integers(0, 40),
+    st.sampled_from(["", "beta: 1", "alpha: 2", "bias: m", "activation: relu", "gate: pairs"]),
+    st.sampled_from(["bf16", "f32"]),
+)
+def test_the_plan_takes_them_for_what_they_are_not_refused_for(
+    m: int, n: int, longer: int, more: str, d: str
+) -> None:
+    if more == "gate: pairs":
+        n -= n % 2
+    some = make_problem(f"m: {m}, n: {n}, k: 8, ldd: {max(1, n) + longer}, d: {d}, {more}")
+    taken = {kernel.name for _, kernels in plan.alike(some, KERNELS) for kernel in kernels}
+    able = refusals.refusals(some, EXCHANGING) == []
+    assert ("128x256-x" in taken) == (able and m > 0 < n)
+
+
 def test_an_output_type_without_a_kernel_is_refused() -> None:
     kernels = [kernel for kernel in KERNELS if kernel.output == "bf16"]
     ((mark, message),) = refused(make_problem("m: 8, n: 8, k: 8, d: f16"), kernels=kernels)
@@ -340,6 +404,7 @@ def least(some: Problem, groups: list[int], machine: Machine, split: bool = True
         choice: tiling.grid(some, alone, kernel, choice.width, machine, choice.splits)
         for kernel in KERNELS
         if kernel.multiplies == ("bf16", "bf16", "row", "col")
+        and tiling.takes(kernel, some, np.arange(len(some.groups)))
         for choice in tiling.choices(some, alone, kernel, machine)
         if split or choice.splits == 1
     }
@@ -354,11 +419,17 @@ shapes = st.tuples(
 
 
 @patient
-@given(st.lists(shapes, min_size=1, max_size=6), st.sampled_from([Machine(132), Machine(20)]))
+@given(
+    st.lists(shapes, min_size=1, max_size=6),
+    st.sampled_from([1, 8]),
+    st.sampled_from([Machine(132), Machine(20)]),
+)
 def test_of_all_kernels_and_choices_the_one_with_the_least_cost_is_taken(
-    drawn: list[tuple[int, int, int]], machine: Machine
+    drawn: list[tuple[int, int, int]], word: int, machine: Machine
 ) -> None:
-    some = make_problem(*(f"m: {m}, n: {n}, k: {k}, lda: 20000, ldb: 20000" for m, n, k in drawn))
+    some = make_problem(
+        *(f"m: {m}, n: {-(-n // word) * word}, k: {k}, lda: 20000, ldb: 20000" for m, n, k in drawn)
+    )
     everyone = range(len(drawn))
     together, serial, streams = (
         plan.make([some], KERNELS, machine, how)[0] for how in ("grouped", "serial", "streams")

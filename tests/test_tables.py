@@ -229,6 +229,38 @@ def test_of_a_d_by_columns_the_operands_are_exchanged() -> None:
     assert table.bias_along.tolist() == [2]
 
 
+EXCHANGING = [kernel for kernel in KERNELS if kernel.name == "128x256-x"]
+
+
+def test_a_kernel_that_writes_d_by_columns_is_given_the_operands_exchanged() -> None:
+    some = make_problem("m: 24, n: 40, k: 64, lda: 72, ldb: 80, ldd: 48")
+    (made,) = plan.make([some], EXCHANGING)
+    (table,) = built(made)
+    assert [int(values[0]) for values in (table.m, table.n, table.k)] == [40, 24, 64]
+    assert (table.ptr_a - ADDRESS, table.ptr_b - ADDRESS) == (made.layout.b, made.layout.a)
+    assert table.ptr_d - ADDRESS == made.layout.d
+    assert [int(values[0]) for values in (table.ld_a, table.ld_b, table.ld_d)] == [80, 72, 48]
+    assert table.width.tolist() == [48]
+
+
+def test_of_a_d_by_columns_it_is_given_them_as_the_list_has_them() -> None:
+    some = make_problem("m: 24, n: 40, k: 64, lda: 72, ldb: 80, ldd: 48, d_layout: col")
+    (made,) = plan.make([some], EXCHANGING)
+    (table,) = built(made)
+    assert (made.launches[0].kernel.a_layout, made.launches[0].kernel.b_layout) == ("row", "col")
+    assert [int(values[0]) for values in (table.m, table.n, table.k)] == [24, 40, 64]
+    assert (table.ptr_a - ADDRESS, table.ptr_b - ADDRESS) == (made.layout.a, made.layout.b)
+    assert [int(values[0]) for values in (table.ld_a, table.ld_b, table.ld_d)] == [72, 80, 48]
+
+
+def test_it_is_given_the_copies_of_what_is_packed() -> None:
+    (made,) = plan.make([make_problem("m: 24, n: 40, k: 64, lda: 71, ldb: 69")], EXCHANGING)
+    (table,), packing = built(made), made.packing
+    assert (table.ptr_a - ADDRESS, table.ptr_b - ADDRESS) == (packing.b, packing.a)
+    assert sorted(packing.to.tolist()) == sorted([int(packing.a[0]), int(packing.b[0])])
+    assert [int(values[0]) for values in (table.ld_a, table.ld_b)] == [64, 64]
+
+
 def test_of_a_d_by_columns_the_columns_are_hashed() -> None:
     (record,) = tables.hashed(plan_of("m: 24, n: 40, k: 64, d_layout: col, ldd: 30"), ADDRESS)
     assert (record["rows"], record["row_bytes"], record["pitch_bytes"]) == (40, 24 * 2, 30 * 2)

@@ -44,9 +44,10 @@ from gemmctl.planning.tiling import (
     Machine,
     choices,
     cut,
+    seen,
 )
 from sources import members, size, text
-from support import make_problem
+from support import make_problem, takes_all
 
 KERNELS = cubins.manifest().kernels
 patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # busy machines
@@ -64,12 +65,15 @@ def launch_of(some: Problem, with_kernel: Kernel, width: int = 0, splits: int = 
     return cut(some, np.arange(len(some.groups)), with_kernel, choice, H200)
 
 
-def drawn_problem(draw: st.DrawFn, k: st.SearchStrategy[int]) -> Problem:
+def drawn_problem(draw: st.DrawFn, of: Kernel, k: st.SearchStrategy[int]) -> Problem:
+    """Groups that a kernel takes."""
     extent = st.one_of(st.integers(1, 40), st.integers(1, 600))
-    scalars = st.sampled_from(["", ", alpha: 0.5", ", beta: 2", ", alpha: 0"])
+    scalars, columns = ["", ", alpha: 0.5", ", alpha: 0", ", beta: 2"], extent
+    if not takes_all(of):
+        scalars, columns = scalars[:-1], st.integers(1, 75).map(lambda words: 8 * words)
     return make_problem(
         *(
-            f"m: {draw(extent)}, n: {draw(extent)}, k: {draw(k)}{draw(scalars)}"
+            f"m: {draw(extent)}, n: {draw(columns)}, k: {draw(k)}{draw(st.sampled_from(scalars))}"
             for _ in range(draw(st.integers(1, 4)))
         )
     )
@@ -83,18 +87,18 @@ def drawn_choice(draw: st.DrawFn, of: Kernel, least_splits: int = 1) -> Choice:
 @st.composite
 def cuts(draw: st.DrawFn) -> Cut:
     """Some groups of a problem in any order, cut for any kernel in any way."""
-    some = drawn_problem(draw, st.integers(0, 3000))
+    of = draw(st.sampled_from(KERNELS))
+    some = drawn_problem(draw, of, st.integers(0, 3000))
     order = draw(st.permutations(range(len(some.groups))))
     groups = np.array(order[: draw(st.integers(1, len(order)))])
-    of = draw(st.sampled_from(KERNELS))
     return some, cut(some, groups, of, drawn_choice(draw, of), H200)
 
 
 @st.composite
 def split_cuts(draw: st.DrawFn) -> Cut:
     """Cuts in which the sum over K of one tile at least is split."""
-    some = drawn_problem(draw, st.one_of(st.integers(1024, 6000), st.integers(0, 6000)))
     of = draw(st.sampled_from(KERNELS))
+    some = drawn_problem(draw, of, st.one_of(st.integers(1024, 6000), st.integers(0, 6000)))
     launch = cut(some, np.arange(len(some.groups)), of, drawn_choice(draw, of, 2), H200)
     assume(launch.slots)
     return some, launch
@@ -124,12 +128,26 @@ def by_flag(launch: Launch) -> list[tuple[Any, Any]]:
 # Every D
 
 
+@pytest.mark.parametrize(("width", "splits"), [(256, 1), (112, 1), (256, 4)])
+def test_with_operands_exchanged_a_product_is_cut_as_that_of_its_operands_the_other_way_round(
+    width: int, splits: int
+) -> None:
+    shapes = [(304, 400, 4096), (17, 8, 100), (1000, 640, 1030), (640, 1000, 1030), (40, 64, 0)]
+    some = make_problem(*(f"m: {m}, n: {n}, k: {k}" for m, n, k in shapes))
+    turned = make_problem(*(f"m: {n}, n: {m}, k: {k}, ldd: 1000" for m, n, k in shapes))
+    launch = launch_of(some, kernel("128x256-x"), width, splits)
+    other = launch_of(turned, kernel("128x256"), width, splits)
+    fields = [name for name in TILE.names or () if name != "flags"]
+    assert np.array_equal(launch.tiles[fields], other.tiles[fields])
+    assert (launch.padded_macs, launch.slots) == (other.padded_macs, other.slots)
+
+
 @patient
 @given(cuts())
 def test_every_element_of_every_d_lies_in_exactly_one_tile(drawn: Cut) -> None:
     some, launch = drawn
-    of = [some.groups[index] for index in launch.groups]
-    written = [np.zeros((group.m, group.n), int) for group in of]
+    columns = seen(some, launch.kernel)
+    written = [np.zeros((columns.m[index], columns.n[index]), int) for index in launch.groups]
     for tile in stores(launch):
         m0, n0, width = (int(tile[name]) for name in ("m0", "n0", "width"))
         inside = written[tile["group"]][m0 : m0 + width, n0 : n0 + launch.kernel.columns_per_tile]
@@ -186,7 +204,8 @@ WORDS, FUSED, GATED = TILE_WORDS, TILE_FUSED, TILE_GATED
 def test_a_tile_says_whether_d_has_whole_16_byte_words_and_what_comes_behind_alpha_a_b(
     changes: str, output: str, flags: int
 ) -> None:
-    launch = launch_of(make_problem(f"m: 64, k: 64, {changes}"), kernel("64x128", output))
+    some = make_problem(f"m: 64, k: 64, d: {output}, {changes}")
+    launch = launch_of(some, kernel("64x128", output))
     assert launch.tiles["flags"].tolist() == [flags]
 
 
@@ -259,7 +278,7 @@ def test_every_tile_has_a_width_that_its_kernel_has_code_for(drawn: Cut) -> None
 @given(cuts())
 def test_tiles_are_as_few_as_their_width_allows_and_no_wider_than_that_takes(drawn: Cut) -> None:
     some, launch = drawn
-    columns = some.columns
+    columns = seen(some, launch.kernel)
     plain = (columns.depth[launch.groups] > 0) & (columns.beta[launch.groups] == 0)
     m, widths = columns.m[launch.groups][plain], launch.widths[plain]
     high = -(-m // launch.choice.width)  # tiles on top of each other
@@ -304,9 +323,10 @@ def test_all_parts_of_a_tile_cover_the_same_rows_and_columns(drawn: Cut) -> None
 @given(split_cuts())
 def test_the_readers_of_a_tile_partition_its_rows(drawn: Cut) -> None:
     some, launch = drawn
+    m = seen(some, launch.kernel).m[launch.groups]
     for added, adding in by_flag(launch):
         tile = added[0]
-        rows = min(int(tile["width"]), some.groups[launch.groups[tile["group"]]].m - tile["m0"])
+        rows = min(int(tile["width"]), m[tile["group"]] - tile["m0"])
         assert adding["row"].tolist() == list(range(0, rows, REDUCED_ROWS))
         assert np.array_equal(adding["m0"], tile["m0"] + adding["row"])
         assert set(adding["width"].tolist()) == {REDUCED_ROWS}
@@ -538,8 +558,8 @@ def test_k_is_not_split_where_it_is_short() -> None:
 def test_every_choice_is_considered_once_and_has_few_parts_for_each_cluster(
     data: st.DataObject,
 ) -> None:
-    some = drawn_problem(data.draw, st.integers(0, 20000))
     of, machine = data.draw(st.sampled_from(KERNELS)), Machine(data.draw(st.integers(2, 132)))
+    some = drawn_problem(data.draw, of, st.integers(0, 20000))
     found = considered(some, of, machine)
     assert len(set(found)) == len(found)
     for choice in found:

@@ -58,6 +58,14 @@ def test_what_was_kept_is_found_again() -> None:
     assert notes == []
 
 
+def test_kernels_that_exchange_operands_are_found_again() -> None:
+    notes, choices = Notes(), (Choice("128x256-x", 144), Choice("128x192-c2px", 96, 2))
+    made = two_launches(choices)
+    assert notes.cache().keep(made, 1e-3)
+    assert notes.cache().find([made.problem]) == {"p": choices}
+    assert notes == []
+
+
 def test_nothing_is_found_and_nothing_said_where_nothing_was_kept() -> None:
     notes = Notes()
     assert notes.cache().find([two_launches().problem]) == {}

@@ -18,7 +18,9 @@ from gemmctl.lists import reading
 from gemmctl.operands import data, dtypes
 from gemmctl.planning import plan
 from gemmctl.planning.arena import FENCE
+from gemmctl.planning.tiling import Choice
 from judged import INT, NORMAL, Written, plan_of
+from support import make_problem
 
 every_d = pytest.mark.parametrize("d", dtypes.BY_NAME)
 every_kind = pytest.mark.parametrize("spec", [INT, NORMAL], ids=["int", "normal"])
@@ -382,13 +384,14 @@ def test_a_verdict_names_the_first_bad_element_and_counts_them():
     first = bad.first
     assert (first.row, first.col) == (290, 310)
     assert (first.got, first.expected, first.low, first.high) == (value + 1, value, value, value)
-    m0, n0, width = first.tile
-    assert m0 <= 290 < m0 + width and n0 <= 310
+    row, col, rows, columns = first.tile
+    assert row <= 290 < row + rows and col <= 310 < col + columns
     (launch,) = session.plan.launches
-    assert (1, m0, n0, width) in [
-        (int(launch.groups[t["group"]]), t["m0"], t["n0"], t["width"]) for t in launch.tiles
+    at = ("n0", "m0") if launch.kernel.d_across else ("m0", "n0")
+    assert (1, row, col) in [
+        (int(launch.groups[t["group"]]), *(t[name] for name in at)) for t in launch.tiles
     ]
-    tile = f"tile of {width} rows at row {m0}, column {n0}"
+    tile = f"tile of {rows} rows at row {row}, column {col}"
     for part in ("group 1", "3 of 180000", "row 290, column 310", tile):
         assert part in bad.message
 
@@ -398,6 +401,22 @@ def test_nan_is_infinitely_wrong():
     make_one_nan(session)
     (verdict,) = session.verify()
     assert verdict.worst == math.inf and math.isnan(verdict.first.got) and verdict.unwritten == 0
+
+
+@pytest.mark.parametrize(
+    ("kernel", "first_row", "first_column"), [("128x256", 480, 384), ("128x256-x", 640, 208)]
+)
+def test_of_a_large_group_the_last_row_and_column_of_tiles_are_compared_in_any_case(
+    kernel, first_row, first_column
+):
+    some = make_problem("m: 700, n: 400, k: 64")
+    chosen = {"p": [Choice(kernel, 256)]}
+    (made,) = plan.make([some], cubins.manifest().kernels, chosen=chosen)
+    (judged,) = product.products_of(made, INT, "cuda")
+    taken = sampling.sample(judged)
+    assert set(range(first_row, 700)) <= set(taken.rows.tolist())
+    assert len(taken.rows) <= sampling.SAMPLED_ROWS + 700 - first_row
+    assert taken.columns == range(first_column, 400)
 
 
 def test_unwritten_elements_are_counted_in_a_group_of_any_size(sampled):

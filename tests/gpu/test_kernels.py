@@ -36,10 +36,11 @@ from gemmctl.operands.data import DataSpec
 from gemmctl.operands.digest import digest
 from gemmctl.planning import plan, tables, tiling
 from gemmctl.planning.plan import Plan
-from gemmctl.planning.tiling import Choice
-from support import environment
+from gemmctl.planning.tiling import Choice, seen
+from support import environment, make_problem, takes_all
 
 KERNELS = cubins.manifest().kernels
+FUSING = [kernel for kernel in KERNELS if takes_all(kernel)]
 
 # Around every edge: tile widths, K slices, the ring's stages; empty groups; alpha, beta, C's types.
 SHAPES = [
@@ -58,17 +59,37 @@ def head(operand: str, output: str, layouts: Sequence[str] = RCR) -> str:
     return f"gemmctl: 1\ndefaults: {{a: {operand}, d: {output}, {told}}}\nproblems:\n"
 
 
+def layouts_of(kernel: Kernel, d_layout: str = "row") -> tuple[str, str, str]:
+    """Layouts of A, B and D in a list that a kernel can run."""
+    _, _, a_layout, b_layout = kernel.multiplies
+    if d_layout == "col":  # D^T = B^T A^T
+        other = {"row": "col", "col": "row"}
+        a_layout, b_layout = other[b_layout], other[a_layout]
+    return a_layout, b_layout, d_layout
+
+
 def head_of(kernel: Kernel) -> str:
     """How a list begins that a kernel can run."""
-    return head(kernel.operand, kernel.output, (kernel.a_layout, kernel.b_layout, "row"))
+    return head(kernel.operand, kernel.output, layouts_of(kernel))
 
 
-def awkward(operand: str, output: str, layouts: Sequence[str] = RCR) -> str:
-    """A list with every group of SHAPES, in turn plain, scaled, and with C of each type."""
+def columns_for(kernel: Kernel, n: int) -> int:
+    """The next number of columns of D that a kernel takes, of every type."""
+    return n if takes_all(kernel) else -(-n // 8) * 8
+
+
+def awkward(operand: str, output: str, layouts: Sequence[str] = RCR, *, plain: bool = False) -> str:
+    """A list with every group of SHAPES, in turn plain, scaled, and with C of each type.
+
+    ``plain``: D is alpha A B everywhere, in whole 16-byte words.
+    """
     step = 16 // dtypes.BY_NAME[output].size
     a_layout, b_layout, d_layout = layouts
+    word_m, word_n = (step if plain and d_layout == layout else 1 for layout in ("col", "row"))
     groups = []
-    for i, (m, n, k) in enumerate(SHAPES):
+    for i, (m, n, k) in enumerate(
+        (-(-m // word_m) * word_m, -(-n // word_n) * word_n, k) for m, n, k in SHAPES
+    ):
         lda, ldb = (
             max(8, -(-inner // 8) * 8) + 8 * (i % 2)
             for inner in (m if a_layout == "col" else k, n if b_layout == "row" else k)
@@ -76,6 +97,7 @@ def awkward(operand: str, output: str, layouts: Sequence[str] = RCR) -> str:
         run = m if d_layout == "col" else n
         ldd = max(1, run) if i % 4 == 3 else max(step, -(-run // step) * step) + step * (i % 3)
         alpha, beta, c = (1, 0.5, -2)[i % 3], (0, 1, 0, -0.5)[i % 4], ("bf16", "f16", "f32")[i % 3]
+        beta = 0 if plain else beta
         groups.append(
             f"{{m: {m}, n: {n}, k: {k}, lda: {lda}, ldb: {ldb}, ldd: {ldd}, ldc: {run + i + 1}, "
             f"alpha: {alpha}, beta: {beta}, c: {c}}}"
@@ -84,9 +106,16 @@ def awkward(operand: str, output: str, layouts: Sequence[str] = RCR) -> str:
     return begin + "  - name: awkward\n    groups:\n" + "".join(f"      - {g}\n" for g in groups)
 
 
+def awkward_for(kernel: Kernel, d_layout: str = "row") -> str:
+    """Such a list of what a kernel takes."""
+    layouts = layouts_of(kernel, d_layout)
+    return awkward(kernel.operand, kernel.output, layouts, plain=not takes_all(kernel))
+
+
 def padded(kernel: Kernel, m: int, n: int, k: int) -> str:
     """Leading dimensions of A and B of whole 16-byte words, as a kernel wants them to lie."""
-    inner = {"lda": m if kernel.a_across else k, "ldb": n if kernel.b_across else k}
+    a_layout, b_layout, _ = layouts_of(kernel)
+    inner = {"lda": m if a_layout == "col" else k, "ldb": n if b_layout == "row" else k}
     return ", ".join(f"{ld}: {max(8, -(-extent // 8) * 8)}" for ld, extent in inner.items())
 
 
@@ -113,7 +142,7 @@ def wrong(made: Plan, session: CudaSession, spec: DataSpec) -> list[str]:
 
 
 def named(kernel: Kernel) -> str:
-    layouts = f"{kernel.a_layout[0]}{kernel.b_layout[0]}r"
+    layouts = f"{kernel.a_layout[0]}{kernel.b_layout[0]}{kernel.d_layout[0]}"
     return f"{kernel.name}-{kernel.operand}-{kernel.output}-{layouts}"
 
 
@@ -122,25 +151,24 @@ def kernel(request: pytest.FixtureRequest) -> Kernel:
     return request.param
 
 
+# Kernels that compute more than alpha A B, too, and D with rows of any length.
+every_fusing_kernel = pytest.mark.parametrize("kernel", FUSING, ids=named)
+
+
 @pytest.mark.parametrize("kind", ["int", "normal"])
 def test_every_kernel_is_right_on_awkward_shapes(
     device: CudaDevice, kernel: Kernel, kind: data.Kind
 ) -> None:
-    layouts = (kernel.a_layout, kernel.b_layout, "row")
-    text = awkward(kernel.operand, kernel.output, layouts)
-    made, spec = planned(text, kernel), DataSpec(kind, 11)
+    made, spec = planned(awkward_for(kernel), kernel), DataSpec(kind, 11)
     with ran(device, made, spec) as session:
         assert wrong(made, session, spec) == []
 
 
 @pytest.mark.parametrize("kind", ["int", "normal"])
-def test_every_kernel_writes_d_by_columns_of_exchanged_operands(
+def test_every_kernel_is_right_on_a_d_by_columns(
     device: CudaDevice, kernel: Kernel, kind: data.Kind
 ) -> None:
-    other = {"row": "col", "col": "row"}
-    layouts = (other[kernel.b_layout], other[kernel.a_layout], "col")
-    text = awkward(kernel.operand, kernel.output, layouts)
-    made, spec = planned(text, kernel), DataSpec(kind, 37)
+    made, spec = planned(awkward_for(kernel, "col"), kernel), DataSpec(kind, 37)
     with ran(device, made, spec) as session:
         assert wrong(made, session, spec) == []
 
@@ -159,6 +187,7 @@ ROWS_OF_C = [
 ]
 
 
+@every_fusing_kernel
 @pytest.mark.parametrize("kind", data.KINDS)
 @pytest.mark.parametrize("c", ["bf16", "f16", "f32"])
 def test_c_of_every_type_is_added_wherever_its_rows_lie(
@@ -206,8 +235,13 @@ def fused(kernel: Kernel, activation: str, gate: str, spread: int) -> str:
     )
 
 
-# Gates take columns of B that lie one behind the other.
-GATED = [(of, gate) for of in KERNELS for gate in GATES if gate == "none" or not of.b_across]
+def takes_gates(kernel: Kernel) -> bool:
+    """Whether a kernel computes gates, too, for which columns of B have to lie one by one."""
+    problem = make_problem("m: 8, n: 8, k: 8, gate: pairs")
+    return kernel.multiplies[3] == "col" and tiling.takes(kernel, problem, np.arange(1))
+
+
+GATED = [(of, gate) for of in FUSING for gate in GATES if gate == "none" or takes_gates(of)]
 every_gate = pytest.mark.parametrize(
     ("kernel", "gate"), GATED, ids=[f"{named(of)}-{gate}" for of, gate in GATED]
 )
@@ -244,10 +278,11 @@ def test_what_is_fused_behind_split_sums_is_right(
         assert wrong(made, session, spec) == []
 
 
+@every_fusing_kernel
 def test_what_is_fused_gives_the_same_bits_a_hundred_times(
     device: CudaDevice, kernel: Kernel
 ) -> None:
-    gate = "none" if kernel.b_across else "halves"
+    gate = "halves" if takes_gates(kernel) else "none"
     made, spec = planned(fused(kernel, "silu", gate, 0), kernel), DataSpec("normal", 31)
     with device.open(made, spec) as session:
         session.run()
@@ -259,8 +294,7 @@ def test_what_is_fused_gives_the_same_bits_a_hundred_times(
 
 
 def test_a_hundred_repeats_give_the_same_bits(device: CudaDevice, kernel: Kernel) -> None:
-    layouts = (kernel.a_layout, kernel.b_layout, "row")
-    made = planned(awkward(kernel.operand, kernel.output, layouts), kernel)
+    made = planned(awkward_for(kernel), kernel)
     begin, end = made.layout.d_begin, made.layout.d_end
     with ran(device, made, DataSpec("normal", 3)) as session:
         first = session.read(begin, end)
@@ -274,8 +308,10 @@ def test_turns_pass_between_tiles_whose_k_fits_into_the_ring_and_others(
     device: CudaDevice, kernel: Kernel
 ) -> None:
     """About ten tiles for each SM; rings have four to eleven stages of 64."""
+    with_c = takes_all(kernel)
     groups = [
-        f"{{m: {40 + i % 50}, n: 256, k: {k}, {padded(kernel, 256, 256, k)}, beta: {i % 3 // 2}}}"
+        f"{{m: {40 + i % 50}, n: 256, k: {k}, {padded(kernel, 256, 256, k)}, "
+        f"beta: {i % 3 // 2 if with_c else 0}}}"
         for i, k in enumerate([0, 64, 256, 320, 128, 704, 320] * 200)
     ]
     text = f"{head_of(kernel)}  - {{name: x, groups: [{', '.join(groups)}]}}\n"
@@ -310,8 +346,10 @@ def test_split_sums_are_right_and_the_same_every_time(
 ) -> None:
     groups = (
         f"{{m: {m}, n: {n}, k: {k}, {padded(kernel, m, n, k)}, ldd: 264, alpha: {alpha}, "
-        f"beta: {beta}}}"
-        for m, n, k, alpha, beta in SPLIT_SHAPES
+        f"beta: {beta if takes_all(kernel) else 0}}}"
+        for m, n, k, alpha, beta in (
+            (m, columns_for(kernel, n), *rest) for m, n, *rest in SPLIT_SHAPES
+        )
     )
     text = f"{head_of(kernel)}  - {{name: x, groups: [{', '.join(groups)}]}}\n"
     (made,) = reading.load(["-"], io.StringIO(text))
@@ -338,10 +376,9 @@ def test_tensor_maps_are_those_of_the_driver(device: CudaDevice, kernel: Kernel)
             (20, 64, 40, "halves"), (20, 48, 16, "pairs"),
         )
     ]  # fmt: skip
-    layouts = (kernel.a_layout, kernel.b_layout, "row")
-    text = awkward(kernel.operand, kernel.output, layouts)
-    made = planned(text + "".join([] if kernel.b_across else gated) + "\n", kernel)
-    (launch,), columns, layout = made.launches, made.problem.columns, made.layout
+    made = planned(awkward_for(kernel) + "".join(gated if takes_gates(kernel) else []), kernel)
+    (launch,), columns, layout = made.launches, seen(made.exchanged, kernel), made.layout
+    of_a, of_b = (layout.b, layout.a) if kernel.d_across else (layout.a, layout.b)
     size = dtypes.BY_NAME[kernel.operand].size
     with device.open(made, DataSpec("int", 0)) as session:
         (ready,) = session.ready
@@ -368,7 +405,7 @@ def test_tensor_maps_are_those_of_the_driver(device: CudaDevice, kernel: Kernel)
                 a = (m, k), (ld_a,), (BOX_ROWS, K_TILE // kernel.cluster)
             if kernel.b_across:
                 b = (n, k), (ld_b,), (BOX_ROWS, K_TILE)
-            matrices = [(kernel.operand, layout.a, *a), (kernel.operand, layout.b, *b)]
+            matrices = [(kernel.operand, of_a, *a), (kernel.operand, of_b, *b)]
             of_group = launch.tiles[launch.tiles["group"] == i]
             if (of_group["c_stages"] > 0).any() and not (of_group["flags"] & TILE_RESIDUES).any():
                 ld_c = int(columns.ldc[group] * columns.size("c")[group])
@@ -380,6 +417,7 @@ def test_tensor_maps_are_those_of_the_driver(device: CudaDevice, kernel: Kernel)
                 assert np.array_equal(got[i, which], expected), (group, "ABC"[which])
 
 
+@every_fusing_kernel
 @pytest.mark.parametrize("c", ["bf16", "f32"])
 def test_tensor_maps_of_residues_are_those_of_the_driver(
     device: CudaDevice, kernel: Kernel, c: str
@@ -455,10 +493,11 @@ ODD_SHAPES = [
 
 def odd(kernel: Kernel, longer: int, more: str = "") -> str:
     """A list whose rows of A and B do not begin on 16-byte boundaries, or few of them do."""
+    a_layout, b_layout, _ = layouts_of(kernel)
     groups = [
-        f"{{m: {m}, n: {n}, k: {k}, lda: {max(1, m if kernel.a_across else k) + longer}, "
-        f"ldb: {(n if kernel.b_across else k) + 3 * longer}{more}}}"
-        for m, n, k in ODD_SHAPES
+        f"{{m: {m}, n: {n}, k: {k}, lda: {max(1, m if a_layout == 'col' else k) + longer}, "
+        f"ldb: {(n if b_layout == 'row' else k) + 3 * longer}{more}}}"
+        for m, n, k in ((m, columns_for(kernel, n), k) for m, n, k in ODD_SHAPES)
     ]
     lines = "".join(f"      - {group}\n" for group in groups)
     return f"{head_of(kernel)}  - name: odd\n    groups:\n{lines}"
@@ -475,6 +514,7 @@ def test_rows_off_16_byte_boundaries_are_packed(
         assert wrong(made, session, spec) == []
 
 
+@every_fusing_kernel
 @pytest.mark.parametrize(
     "more", [", beta: 1", ", beta: -1, inplace: true", ", bias: n", ", bias: m"]
 )
@@ -486,6 +526,7 @@ def test_what_is_fused_follows_a_packed_product(
         assert wrong(made, session, spec) == []
 
 
+@every_fusing_kernel
 @pytest.mark.parametrize("c", ["bf16", "f16", "f32"])
 @pytest.mark.parametrize("inplace", [False, True])
 def test_rows_of_c_off_16_byte_boundaries_are_added(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import subprocess
 import sys
 from collections.abc import Callable
@@ -16,21 +15,18 @@ from gemmctl.judging.repeats import repeated
 from gemmctl.judging.verdict import Verdict
 from gemmctl.judging.verify import verify
 from gemmctl.kernels import cubins
-from gemmctl.lists import reading
 from gemmctl.operands import dtypes
 from gemmctl.operands.data import DataSpec
 from gemmctl.planning import plan
 from gemmctl.planning.plan import Plan
-from support import environment
+from support import environment, make_problem
 
 pytestmark = pytest.mark.planted
 LARGE = "m: 1024, n: 1024, k: 4096"  # more than is compared as a whole
 
 
-def planned(*groups: str) -> Plan:
-    listed = ", ".join(f"{{{group}}}" for group in groups)
-    text = f"{{gemmctl: 1, problems: [{{name: p, groups: [{listed}]}}]}}"
-    (made,) = plan.make(reading.load(["-"], io.StringIO(text)), cubins.manifest().kernels)
+def planned(*groups: str, kernel: str | None = None) -> Plan:
+    (made,) = plan.make([make_problem(*groups)], cubins.manifest().named(kernel))
     return made
 
 
@@ -44,12 +40,13 @@ def poke(session: CudaSession, made: Plan, row: int, col: int, value: float) -> 
     session.device.wait()
 
 
+@pytest.mark.parametrize("kernel", ["128x256-c2", "128x256-c2x"])
 @pytest.mark.parametrize("kind", ["normal", "int"])
 @pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
 def test_an_element_that_is_not_finite_is_caught_wherever_it_is(
-    device: CudaDevice, value: float, kind: str
+    device: CudaDevice, value: float, kind: str, kernel: str
 ) -> None:
-    made, spec = planned(LARGE), DataSpec(kind, 3)  # type: ignore[arg-type]
+    made, spec = planned(LARGE, kernel=kernel), DataSpec(kind, 3)  # type: ignore[arg-type]
     random = np.random.default_rng(1)
     with device.open(made, spec) as session:
         for _ in range(20):
@@ -59,6 +56,9 @@ def test_an_element_that_is_not_finite_is_caught_wherever_it_is(
             (verdict,) = verify(made, session, spec)
             assert verdict.bad == 1, verdict.message
             assert verdict.first and (verdict.first.row, verdict.first.col) == (row, col)
+            assert verdict.first.tile
+            m0, n0, rows, cols = verdict.first.tile
+            assert m0 <= row < m0 + rows and n0 <= col < n0 + cols
 
 
 def test_another_value_is_caught_at_least_95_times_of_100(device: CudaDevice) -> None:
