@@ -34,7 +34,7 @@ problems:
   - name: long
     groups: [{m: 256, n: 256, k: 16384}]
 """
-TRUE = replace(cost.FITTED, tile_latency=4000.0, feed_bytes=30.0, exposed_feed=0.3)
+TRUE = replace(cost.FITTED, tile_latency=4000.0, feed_bytes=25.0, exposed_feed=0.3)
 FAMILY = ("decode-001", "decode-002", "decode-002-beta", "decode-003", "lora-001", "lora-002")
 
 
@@ -78,7 +78,7 @@ def read(fit_cost: ModuleType, rows: list[dict[str, str]], text: str = LIST) -> 
 def test_the_fit_finds_a_model_that_explains_the_measurements(fit_cost: ModuleType) -> None:
     sheet = fit_cost.Sheet(read(fit_cost, measured(lambda made: seconds(made, TRUE))))
     found = fit_cost.fit(sheet)
-    assert sheet.loss(found.constants) < sheet.loss(cost.FITTED) / 5
+    assert sheet.loss(found.constants) < sheet.loss(cost.FITTED) / 10
 
 
 def test_constants_that_are_right_stay_about_as_they_are(fit_cost: ModuleType) -> None:

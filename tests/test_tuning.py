@@ -4,7 +4,6 @@ import csv
 import io
 import json
 import random
-import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -477,9 +476,7 @@ def test_json_keeps_what_the_fit_needs(gemmctl: Command, two_problems: Path) -> 
 def test_candidates_without_time_are_told(gemmctl: Command, two_problems: Path) -> None:
     done = gemmctl("tune", two_problems, "--max-time", "0")
     assert [row[:2] for row in rows(done.stdout)] == [["one", "1"], ["two", "1"]]
-    told = re.search(r"one: no time for (\d+) of (\d+) candidates; raise --max-time", done.stderr)
-    assert told
-    assert int(told[2]) == int(told[1]) + 1 > 3
+    assert "one: no time for 11 of 12 candidates; raise --max-time" in done.stderr
 
 
 def test_candidates_that_cannot_win_are_told(gemmctl: Command) -> None:

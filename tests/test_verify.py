@@ -387,9 +387,9 @@ def test_a_verdict_names_the_first_bad_element_and_counts_them():
     row, col, rows, columns = first.tile
     assert row <= 290 < row + rows and col <= 310 < col + columns
     (launch,) = session.plan.launches
-    at = ("n0", "m0") if launch.kernel.d_across else ("m0", "n0")
-    assert (1, row, col) in [
-        (int(launch.groups[t["group"]]), *(t[name] for name in at)) for t in launch.tiles
+    place = (col, row, columns) if launch.kernel.d_across else (row, col, rows)
+    assert (1, *place) in [
+        (int(launch.groups[t["group"]]), t["m0"], t["n0"], t["width"]) for t in launch.tiles
     ]
     tile = f"tile of {rows} rows at row {row}, column {col}"
     for part in ("group 1", "3 of 180000", "row 290, column 310", tile):

@@ -253,14 +253,21 @@ class _Launch:
         for other in others:
             product = product * other
         output = dtypes.BY_NAME[self.kernel.output]
-        place = t["ptr_d"] - self._base, m, d_cols.stop, t["ld_d"], output
-        d = data.matrix(self._arena, *place, self.kernel.d_across)
+        d = self._matrix("d", t, m, d_cols.stop, t["ld_d"], output, self.kernel.d_across)
         d[_place(rows), _place(d_cols)] = output.from_float(product)
 
     def _matrix(
-        self, operand: str, t: dict[str, int], rows: int, cols: int, ld: int, dtype: DType
+        self,
+        operand: str,
+        t: dict[str, int],
+        rows: int,
+        cols: int,
+        ld: int,
+        dtype: DType,
+        across: bool = False,
     ) -> Bits:
-        return data.matrix(self._arena, t[f"ptr_{operand}"] - self._base, rows, cols, ld, dtype)
+        place = t[f"ptr_{operand}"] - self._base, rows, cols, ld
+        return data.matrix(self._arena, *place, dtype, across)
 
 
 def _place(*ranges: range) -> slice | npt.NDArray[np.int64]:

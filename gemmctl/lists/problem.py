@@ -7,12 +7,12 @@ C has D's layout."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -118,6 +118,11 @@ class Group:
         """Whether D is alpha A B + beta C, and nothing more."""
         return self.linear and self.bias == "none"
 
+    @property
+    def exchanged(self) -> Group:
+        """The same product with operands exchanged, D^T = B^T A^T: D by rows is D by columns."""
+        return _exchanged(self, _MIRRORED.__getitem__, _ALONG.__getitem__)
+
     def where(self, *keys: str) -> Mark:
         """The place of the first of ``keys`` that was written, else the group's own."""
         return next((self.marks[key] for key in keys if key in self.marks), self.marks[""])
@@ -181,29 +186,46 @@ class Columns:
         return np.where(along_n, self.n, np.where(along_m, self.m, 0))
 
     @cached_property
+    def active(self) -> npt.NDArray[np.bool_]:
+        """Groups whose D has elements."""
+        found: npt.NDArray[np.bool_] = (self.m > 0) & (self.n > 0)
+        return found
+
+    @cached_property
     def exchanged(self) -> Columns:
-        """The same products with operands exchanged, D^T = B^T A^T: D by rows is D by columns."""
-        along_n, along_m = BIASES.index("n"), BIASES.index("m")
-        along = np.where(self.bias == along_n, along_m, along_n)
-        return replace(
-            self,
-            m=self.n,
-            n=self.m,
-            a=self.b,
-            b=self.a,
-            lda=self.ldb,
-            ldb=self.lda,
-            a_layout=1 - self.b_layout,
-            b_layout=1 - self.a_layout,
-            d_layout=1 - self.d_layout,
-            bias=np.where(self.bias == BIASES.index("none"), self.bias, along),
-        )
+        """The same products with operands exchanged: Group.exchanged."""
+        return _exchanged(self, lambda layout: 1 - layout, _ALONG_CODES.__getitem__)
 
     @cached_property
     def accumulates(self) -> npt.NDArray[np.bool_]:
         """Where D is read before it is written: C in place, and not passed over."""
         found: npt.NDArray[np.bool_] = self.inplace & (self.beta != 0)
         return found
+
+
+_MIRRORED = dict(zip(LAYOUTS, reversed(LAYOUTS), strict=True))
+_ALONG = {"none": "none", "n": "m", "m": "n"}  # a bias, once rows are columns
+_ALONG_CODES = np.array([BIASES.index(_ALONG[word]) for word in BIASES])
+_Exchanged = TypeVar("_Exchanged", Group, Columns)
+
+
+def _exchanged(
+    of: _Exchanged, mirrored: Callable[[Any], Any], along: Callable[[Any], Any]
+) -> _Exchanged:
+    """A group, or all, with operands exchanged, by the other of two layouts and biases."""
+    return replace(
+        of,
+        m=of.n,
+        n=of.m,
+        a=of.b,
+        b=of.a,
+        lda=of.ldb,
+        ldb=of.lda,
+        a_layout=mirrored(of.b_layout),
+        b_layout=mirrored(of.a_layout),
+        d_layout=mirrored(of.d_layout),
+        bias=along(of.bias),
+    )
 
 
 def _places(words: Sequence[str]) -> dict[str, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -67,7 +67,8 @@ def choose(
     ways at once, and the cost itself only where it could be the least.
     """
     groups, ends = np.concatenate(launches), np.cumsum([len(launch) for launch in launches])
-    asked = {one.d_across: cost.asked_of(problem, groups, one) for one in _of_each(kernels)}
+    one_of = {kernel.d_across: kernel for kernel in kernels}
+    asked = {exchanged: cost.asked_of(problem, groups, one) for exchanged, one in one_of.items()}
     everything = _Launches(problem, groups, np.append(0, ends[:-1]), asked, machine)
     at_once = max(1, AT_ONCE // len(groups))
     ways: list[_Way] = []
@@ -80,11 +81,6 @@ def choose(
         _least(everything, launch, slice(*ends_of), ways, bounds[launch])
         for launch, ends_of in enumerate(pairwise([0, *ends.tolist()]))
     ]
-
-
-def _of_each(kernels: Sequence[Kernel]) -> Iterable[Kernel]:
-    """One of those that exchange operands, and one of those that do not."""
-    return {kernel.d_across: kernel for kernel in kernels}.values()
 
 
 def _ways(launches: _Launches, kernel: Kernel, widths: Ints, split: bool) -> Iterator[_Way]:

@@ -99,7 +99,7 @@ def _wrong(problem: Problem) -> Flags:
     """Operands with strides that TMA cannot step; where nothing is multiplied nothing is read."""
     columns = problem.columns
     stride = _lds(problem) * _both(columns.size("a"), columns.size("b"))
-    read = (columns.m > 0) & (columns.n > 0) & (columns.depth > 0)
+    read = columns.active & (columns.depth > 0)
     wrong: Flags = np.tile(read, 2) & ((stride % STRIDE_STEP != 0) | (stride >= STRIDE_END))
     return wrong
 

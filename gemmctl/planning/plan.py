@@ -201,11 +201,10 @@ def alike(problem: Problem, kernels: Sequence[Kernel]) -> Iterator[tuple[Ints, l
     or not.
     """
     columns = problem.columns
-    active = (columns.m > 0) & (columns.n > 0)
     sorts = columns.a * len(dtypes.BY_NAME) + columns.d
     sorts = (sorts * len(LAYOUTS) + columns.a_layout) * len(LAYOUTS) + columns.b_layout
     for first in sorted(np.unique(sorts, return_index=True)[1].tolist()):
-        groups = np.flatnonzero(active & (sorts == sorts[first]))
+        groups = np.flatnonzero(columns.active & (sorts == sorts[first]))
         if len(groups):
             group = problem.groups[first]
             wanted = group.a, group.d, group.a_layout, group.b_layout

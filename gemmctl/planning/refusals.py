@@ -169,9 +169,8 @@ def _by_columns(problem: Problem, kernels: Sequence[Kernel]) -> Iterator[Rule]:
 
     if all(kernel.d_across for kernel in kernels):
         columns, everyone = problem.columns, np.arange(len(problem.groups))
-        active = (columns.m > 0) & (columns.n > 0)
-        yield active & tiling.fused(problem, everyone), more
-        yield active & ~tiling.whole_words(problem, everyone), elements
+        yield columns.active & tiling.fused(problem, everyone), more
+        yield columns.active & ~tiling.whole_words(problem, everyone), elements
 
 
 def _too_many_tiles(problem: Problem, columns: Columns) -> Iterator[Refusal]:

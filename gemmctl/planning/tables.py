@@ -155,7 +155,7 @@ def fills(plan: Plan, base: int, spec: DataSpec) -> npt.NDArray[np.void]:
             columns.bias > 0,
         ),
     ):
-        groups = everyone[wanted & (columns.m > 0) & (columns.n > 0)]
+        groups = everyone[wanted & columns.active]
         part = np.zeros(len(groups), FILL)
         part["ptr"] = offsets[groups].astype(np.uint64) + np.uint64(base)
         part["row_step"] = np.where(across, 1, ld)[groups]
@@ -178,7 +178,7 @@ def refills(records: npt.NDArray[np.void], plan: Plan, base: int) -> npt.NDArray
 def hashed(plan: Plan, base: int) -> npt.NDArray[np.void]:
     """HASHED records of every D with elements, for operands that lie at ``base``."""
     columns = plan.exchanged.columns
-    groups = np.flatnonzero((columns.m > 0) & (columns.n > 0))
+    groups = np.flatnonzero(columns.active)
     size = columns.size("d")[groups]
     records = np.zeros(len(groups), HASHED)
     records["ptr"] = plan.layout.d[groups].astype(np.uint64) + np.uint64(base)
