@@ -197,11 +197,12 @@ def test_the_ctas_of_an_sm_fit_its_shared_memory(variant: Any) -> None:
 
 
 def shared_bytes(variant: Any, ring_bytes: int) -> int:
-    """What Shared takes: the ring, staging buffers, records, targets, what is fused, barriers."""
+    """What Shared takes: the ring, staging, records, targets, what is fused, turns and barriers."""
     buffers, buffer_bytes = variant.staging
     staging = variant.consumers * buffers * buffer_bytes
     fused = (1 if variant.pingpong else 2) * size("Fused")
-    aside = variant.consumers * (2 * size("TargetD") + tiling.TILE.itemsize + fused)
+    own = 2 * size("TargetD") + tiling.TILE.itemsize + fused + size("Cursor")
+    aside = variant.consumers * own
     barriers = 8 * (2 * variant.most_stages + 2 * RECORDS + variant.consumers)
     return ring_bytes + staging + RECORDS * tiling.TILE.itemsize + aside + barriers
 
@@ -267,6 +268,7 @@ def test_what_the_kernel_keeps_in_shared_memory_is_what_the_build_counts() -> No
         ("Tile", "kept", "[C::consumers]"),
         ("Fused", "fused", "[C::consumers][C::pingpong ? 1 : 2]"),
         ("uint64_t", "turn", "[C::consumers]"),
+        ("Cursor", "next", "[C::consumers]"),
     ]
 
 

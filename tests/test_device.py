@@ -32,6 +32,7 @@ from gemmctl.device.cuda.session import CudaSession
 from gemmctl.errors import DeviceFailed, DeviceHung, DeviceUnusable
 from gemmctl.kernels import cubins
 from gemmctl.kernels.constants import (
+    ADDED_ROWS,
     HASH_THREADS,
     MAP_THREADS,
     MAPS,
@@ -909,7 +910,7 @@ def test_a_launch_whose_ctas_wait_for_each_other_is_cooperative(driver: Driver) 
 
 
 @pytest.mark.parametrize("name", ["128x256-c2", "128x256", "64x128"])
-def test_there_is_a_map_for_every_width_of_a_ctas_share_and_of_c_for_b_and_for_what_a_gate_takes(
+def test_there_is_a_map_for_every_width_of_a_ctas_share_and_of_c_for_b_gates_and_what_is_added(
     name: str, driver: Driver
 ) -> None:
     made = plan_of("m: 64, n: 64, k: 64", kernel=name)
@@ -920,7 +921,8 @@ def test_there_is_a_map_for_every_width_of_a_ctas_share_and_of_c_for_b_and_for_w
     of_a = [(code, (K_TILE, width // kernel.cluster)) for width in widths]
     of_b = [(K_TILE, kernel.rows), (K_TILE, 8, 2), (K_TILE, 8, 2, kernel.rows // 16)]
     of_c = [*((code, (64, width)) for width in widths), *((f32, (32, width)) for width in widths)]
-    assert driver.encoded == [*of_a, *((code, box) for box in of_b), *of_c]
+    added = (f32, (32, ADDED_ROWS))
+    assert driver.encoded == [*of_a, *((code, box) for box in of_b), *of_c, added]
 
 
 def test_a_map_that_the_driver_refuses_is_an_error(driver: Driver) -> None:

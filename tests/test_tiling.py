@@ -19,6 +19,7 @@ from gemmctl.kernels.constants import (
     K_TILE,
     RECORDS,
     REDUCED_ROWS,
+    TILE_ADDED,
     TILE_BACKWARD,
     TILE_EIGHTS,
     TILE_FUSED,
@@ -30,7 +31,9 @@ from gemmctl.kernels.constants import (
 )
 from gemmctl.kernels.cubins import Kernel
 from gemmctl.lists.problem import Problem
+from gemmctl.planning import plan, tables
 from gemmctl.planning.tiling import (
+    ADDED_K,
     H200,
     LONG_K,
     LONG_SHARE,
@@ -207,6 +210,41 @@ def test_a_tile_says_whether_d_has_whole_16_byte_words_and_what_comes_behind_alp
     some = make_problem(f"m: 64, k: 64, d: {output}, {changes}")
     launch = launch_of(some, kernel("64x128", output))
     assert launch.tiles["flags"].tolist() == [flags]
+
+
+IN_PLACE = {"d": "f32", "beta": 1, "inplace": "true", "k": ADDED_K, "n": 64}
+
+
+@pytest.mark.parametrize(
+    ("changes", "flags"),
+    [
+        ({}, TILE_ADDED),
+        ({"alpha": -2, "n": 60, "ldd": 68}, TILE_ADDED),
+        ({"k": ADDED_K - 1}, WORDS | FUSED),  # the L2 adds more slowly than memory moves D
+        ({"beta": 2}, WORDS | FUSED),
+        ({"beta": 0}, WORDS),
+        ({"alpha": 0}, WORDS | FUSED),  # of no depth
+        ({"inplace": "false"}, WORDS | FUSED),
+        ({"d": "bf16"}, WORDS | FUSED),  # its sum is rounded once
+        ({"n": 62, "ldd": 64}, FUSED),  # TMA adds whole words
+        ({"ldd": 66}, FUSED | TILE_RESIDUES),
+        ({"bias": "n"}, WORDS | FUSED),
+        ({"activation": "relu"}, WORDS | FUSED),
+    ],
+    ids=str,
+)
+def test_long_sums_of_32_bits_are_added_to_d_where_it_lies(
+    changes: dict[str, object], flags: int
+) -> None:
+    told = ", ".join(f"{key}: {value}" for key, value in (IN_PLACE | changes).items())
+    some = make_problem(f"m: 64, {told}")
+    output = some.groups[0].d
+    launch = launch_of(some, kernel("128x256", output))
+    assert set(launch.tiles["flags"].tolist()) == {flags}
+    from_ring = flags & FUSED and changes.get("alpha") != 0
+    assert launch.tiles["c_stages"].any() == bool(from_ring)
+    (made,) = plan.make([some], KERNELS)
+    assert tables.build(launch, made, 0).added.tolist() == [int(flags == TILE_ADDED)]
 
 
 @pytest.mark.parametrize(

@@ -3,12 +3,15 @@
 
 #include <type_traits>
 
+#include "epilogue/added.cuh"
 #include "epilogue/fused.cuh"
 #include "epilogue/lines.cuh"
 #include "epilogue/store.cuh"
 #include "epilogue/target.cuh"
 #include "multiply.cuh"
+#include "ptx/bulk.cuh"
 #include "ptx/registers.cuh"
+#include "ptx/tensor_map.cuh"
 #include "records.cuh"
 #include "ring.cuh"
 #include "schedule.cuh"
@@ -43,6 +46,8 @@ struct Ending {
     __device__ __forceinline__ bool plain() const {
         return splits == 0 && (flags & (TILE_WORDS | TILE_FUSED)) == TILE_WORDS;
     }
+    // D is alpha A B + D.
+    __device__ __forceinline__ bool added() const { return flags & TILE_ADDED; }
     // Rows of 64 columns leave in such words.
     __device__ __forceinline__ bool words() const {
         return (flags & (TILE_WORDS | TILE_GATED)) == TILE_WORDS;
@@ -57,16 +62,18 @@ __device__ __forceinline__ bool consume_tile(Shared<C>& shared, const Params& pa
                                              const Ring& ring, const Tile& tile, uint32_t n,
                                              Cursor& stage, uint32_t& buffer, uint32_t consumer) {
     // Asked for before it is needed. Beside the sums of two blocks there is no room for it; there, one
-    // thread puts it aside, and has the time: it is not yet the warpgroup's turn. Everybody reads it
-    // after a barrier of the epilogue; some still do when that thread puts aside the next tile's, but none
-    // when it puts aside the one after that, behind the next tile's barriers.
+    // thread has it copied aside, and waits for that behind the sums. Everybody reads it after a barrier of
+    // the epilogue; some still do when that thread asks for the next tile's, but none when it asks for the one
+    // after that, behind the next tile's barriers.
     TargetD d;
-    if (!C::pingpong || threadIdx.x % 128 == 0) d.find(params.groups, tile.group);
     const auto aside = [&]() -> TargetD& { return shared.target[consumer][ptx::opaque(n) / 2 % 2]; };
-    if (C::pingpong && threadIdx.x % 128 == 0) aside() = d;
+    if (!C::pingpong)
+        d.find(params.groups, tile.group);
+    else if (threadIdx.x % 128 == 0)
+        aside().find_later(params.groups, tile.group);
     Fused& fused = shared.fused[consumer][C::pingpong ? 0 : n % 2];
     if (!C::d_across && threadIdx.x % 128 == 0 && tile.flags & TILE_FUSED)
-        fused.find(params.groups, tile.group);
+        fused.find_later(params.groups, tile.group);
     // Where warpgroups have tiles of their own, one that takes long to store is given back before that:
     // the loader looks for the next but one meanwhile. Earlier than others, whose stores are short, it is not.
     if (C::pingpong && threadIdx.x % 128 == 0 && !Ending(tile).plain()) shared.kept[consumer] = tile;
@@ -88,9 +95,23 @@ __device__ __forceinline__ bool consume_tile(Shared<C>& shared, const Params& pa
         store_any<typename C::Output, decltype(fuses)::value>(
             sums, tile, column_of, target(), shared.staging[consumer], buffer, consumer);
     };
+    constexpr bool adds = !C::Output::half && !C::d_across;
+    if (adds && threadIdx.x % 128 == 0 && tile.flags & TILE_ADDED)
+        ptx::tensor_map_acquire(&params.maps[tile.group].c);
+    uint32_t place = 0;
+    const auto add = [&](auto& sums, const Tile& tile, uint32_t part) {
+        if constexpr (adds)
+            add_tile(sums, tile, part, params.maps, shared.staging[consumer], place, consumer);
+    };
+    // Once the thread that issued all that was added has waited until it was read from the buffers.
+    const auto empty_buffers = [&] {
+        if (threadIdx.x % 128 == 0) ptx::bulk_wait_read<0>();
+        ptx::warpgroup_sync(consumer);
+    };
     // What sums become before they are rounded. `fuses`: whether there is code for more than alpha A B.
     const auto finish = [&](auto& sums, const Ending& ending, int first_block, auto fuses) {
-        ptx::warpgroup_sync(consumer);  // one thread has put aside what there is
+        if constexpr (!C::pingpong) ptx::await_copies();
+        ptx::warpgroup_sync(consumer);  // what one thread has asked for is there
         if constexpr (decltype(fuses)::value) {
             if (ending.flags & TILE_FUSED) {
                 fuse(sums, shared, ring, tile, target(), fused, stage, buffer, first_block, consumer);
@@ -100,20 +121,14 @@ __device__ __forceinline__ bool consume_tile(Shared<C>& shared, const Params& pa
         scale(sums, ending.alpha);
     };
     bool held = true;
-    // A bias is fetched while the other warpgroup multiplies, into the buffer where D will be staged.
-    if constexpr (C::pingpong && !C::d_across) {
-        if (tile.flags & TILE_FUSED && tile.k_tiles > 0) {
-            // One thread has put aside what there is, and all have read what was in the buffer.
-            ptx::warpgroup_sync(consumer);
-            stage_bias<C>(ptx::shared_address(shared.staging[consumer]), tile, target(), fused, 0,
-                          C::blocks, consumer);
-            __syncwarp();
-        }
-    }
     wait_turn<C>(shared, n, consumer);
+    if constexpr (C::pingpong)  // a shuffle, so that the compiler keeps it once for a warp
+        stage = {__shfl_sync(~0u, shared.next[consumer].index, 0),
+                 __shfl_sync(~0u, shared.next[consumer].round, 0)};
     switch (tile.k_tiles == 0 ? 0 : tile.width) {
         case 0:
-            pass_turn<C>(shared, consumer);
+            pass_turn<C>(shared, stage, consumer);
+            if constexpr (C::pingpong) ptx::await_copies();
 #pragma unroll 1
             for (int i = 0; i < C::blocks; ++i) {
                 float sums[1][REDUCED_ROWS / 2];
@@ -121,6 +136,13 @@ __device__ __forceinline__ bool consume_tile(Shared<C>& shared, const Params& pa
                 add_splits<C>(sums[0], params, tile, part, consumer);
                 const Ending ending(tile);
                 constexpr std::bool_constant<!C::d_across> fuses;
+                if (adds && ending.added()) {
+                    scale(sums, ending.alpha);
+                    ptx::warpgroup_sync(consumer);  // all have read what was in the buffers
+                    add(sums[0], tile, part);
+                    empty_buffers();
+                    continue;
+                }
                 finish(sums, ending, i, fuses);
                 if (C::d_across || ending.words())
                     store(sums[0], tile, part);
@@ -134,15 +156,25 @@ __device__ __forceinline__ bool consume_tile(Shared<C>& shared, const Params& pa
             constexpr std::bool_constant<fusible<C>(w)> fuses;                                \
             Sums<C, w> sums;                                                                  \
             multiply_tile<C, w>(sums, shared, ring, stage, tile, consumer);                   \
+            if constexpr (C::pingpong) ptx::await_copies();                                   \
             const Ending ending(tile);                                                        \
             if (C::d_across ? ending.splits == 0 : ending.plain()) {                          \
-                /* One thread has put aside where D lies; by rows, a later barrier shows it. */\
+                /* Where D lies is there; by rows, a later barrier shows it. */               \
                 if (C::d_across && C::pingpong) ptx::warpgroup_sync(consumer);                \
                 scale(sums, ending.alpha);                                                    \
             } else if (C::d_across || ending.splits > 0) {                                    \
                 _Pragma("unroll") for (int i = 0; i < C::blocks; ++i)                         \
                     store_split<C>(sums[i], params, tile, part_of<C>(consumer, i), consumer); \
                 __syncwarp();                                                                 \
+                break;                                                                        \
+            } else if (adds && ending.added()) {                                              \
+                held = !C::pingpong;                                                          \
+                if (!held) give_back(shared, n);                                              \
+                scale(sums, ending.alpha);                                                    \
+                ptx::warpgroup_sync(consumer); /* all have read what was in the buffers */    \
+                _Pragma("unroll") for (int i = 0; i < C::blocks; ++i)                         \
+                    add(sums[i], kept, part_of<C>(consumer, i));                              \
+                empty_buffers();                                                              \
                 break;                                                                        \
             } else {                                                                          \
                 finish(sums, ending, 0, fuses);                                               \
@@ -175,17 +207,14 @@ __device__ __forceinline__ void consume_tiles(Shared<C>& shared, const Params& p
     // In registers: from the kernel's parameters it would come anew for every tile, in front of its first
     // multiplication (1.5% of `short96`).
     const Ring ring = {ptx::opaque(params.ring.stages), ptx::opaque(params.ring.stage_bytes)};
-    Cursor stage;
+    Cursor stage = {0, 0};
     uint32_t buffer = 0;
     // Opaque: what follows from the tile's number is computed anew and not kept beside the sums.
-    for (uint32_t n = 0;; n = ptx::opaque(n + 1)) {
+    for (uint32_t n = C::pingpong ? consumer : 0;; n = ptx::opaque(n + (C::pingpong ? 2 : 1))) {
         const Tile& tile = wait_tile(shared, n);
-        if (tile.width == 0) return;
-        bool held = true;
-        if (!C::pingpong || n % 2 == consumer)
-            held = consume_tile<C>(shared, params, ring, tile, n, stage, buffer, consumer);
-        else
-            stage.skip(tile.k_tiles + tile.c_stages, ring);
-        if (held) give_back(shared, n);
+        if (tile.width == 0) break;
+        if (consume_tile<C>(shared, params, ring, tile, n, stage, buffer, consumer))
+            give_back(shared, n);
     }
+    if constexpr (!C::Output::half) ptx::bulk_wait();
 }

@@ -27,8 +27,8 @@ __device__ __forceinline__ void fetch_tables(const Params& params) {
     if (at < params.tables_bytes) ptx::prefetch(params.tables + at);
 }
 
-// One thread readies all barriers, before anybody uses them. Who gives a tile back: the warps that multiply,
-// and the loader.
+// One thread readies all barriers, before anybody uses them. Who gives a tile back: the warps that multiply
+// it, and the loader.
 template <class C>
 __device__ __forceinline__ void ready_barriers(Shared<C>& shared) {
     for (int i = 0; i < C::most_stages; ++i) {
@@ -38,10 +38,11 @@ __device__ __forceinline__ void ready_barriers(Shared<C>& shared) {
     for (int i = 0; i < RECORDS; ++i) {
         ptx::barrier_init(ptx::shared_address(&shared.tile_full[i]), 1);
         ptx::barrier_init(ptx::shared_address(&shared.tile_empty[i]),
-                          (4 * C::consumers + 1) * C::cluster);
+                          (C::warps + 1) * C::cluster);
     }
     for (int i = 0; i < C::consumers; ++i)
         ptx::barrier_init(ptx::shared_address(&shared.turn[i]), 4);
+    shared.next[0] = {0, 0};
     ptx::fence_barrier_init();
 }
 

@@ -121,7 +121,7 @@ template <class C>
 __device__ __forceinline__ void load_operands(Shared<C>& shared, const Params& params) {
     const uint32_t rank = C::cluster == 1 ? 0 : ptx::cluster_rank();
     const Ring& ring = params.ring;
-    Cursor stage;
+    Cursor stage = {0, 0};
     uint32_t last_group = ~0u;
     for (uint32_t n = 0;; ++n) {
         const Tile tile = wait_tile(shared, n);

@@ -25,7 +25,8 @@ __device__ __forceinline__ void multiply_stage(Sums<C, width>& sums, Shared<C>& 
     // once per warp, with a third of the instructions that lanes for themselves would take.
     const uint32_t index = __shfl_sync(~0u, stage.index, 0);
     uint32_t at = index * (ring.stage_bytes >> 4);
-    if constexpr (C::ctas_per_sm > 1) at = __shfl_sync(~0u, at, 0);  // there it does not see that
+    // Where two CTAs share an SM it does not see that the product is the same, either.
+    if constexpr (C::ctas_per_sm > 1) at = __shfl_sync(~0u, at, 0);
     const uint32_t first_b = ptx::shared_address(shared.ring);
     constexpr uint32_t block = 64 * C::row_bytes >> 4;  // 64 rows of B, which are one box of them, too
     constexpr uint32_t b_step = K_STEP<C, C::b_across>, a_step = K_STEP<C, C::a_across>;
@@ -57,7 +58,7 @@ __device__ __forceinline__ void multiply_tile(Sums<C, width>& sums, Shared<C>& s
     // Who shares a tile and goes first keeps its stages until the other has multiplied them, too. Where they
     // do not all fit into the ring, both multiply at one time.
     const bool both = !C::pingpong && k_tiles > ring.stages;
-    if (both) pass_turn<C>(shared, consumer);
+    if (both) pass_turn<C>(shared, stage, consumer);
     multiply_stage<C, width, true>(sums, shared, ring, stage, consumer);
     uint32_t previous = stage.index;
     stage.advance(ring);
@@ -69,8 +70,8 @@ __device__ __forceinline__ void multiply_tile(Sums<C, width>& sums, Shared<C>& s
         previous = stage.index;
         stage.advance(ring);
     }
-    await_c<C>(shared, ring, stage, tile.c_stages);
-    if (!both) pass_turn<C>(shared, consumer);
+    const Cursor next = await_c<C>(shared, ring, stage, tile.c_stages);
+    if (!both) pass_turn<C>(shared, next, consumer);
     wgmma::wait<0>();
     release_stage<C>(shared, previous);
 #pragma unroll

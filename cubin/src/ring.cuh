@@ -1,28 +1,12 @@
 // The ring of stages in which A, B and C pass from the loader to those who multiply.
 #pragma once
 
+#include "cursor.cuh"
 #include "ptx/barriers.cuh"
 #include "ptx/cluster.cuh"
 #include "ptx/memory.cuh"
 #include "records.cuh"
 #include "shared.cuh"
-
-// A place in a ring: an index, and the parity of the round.
-struct Cursor {
-    uint32_t index = 0;
-    uint32_t round = 0;
-    __device__ __forceinline__ void advance(const Ring& ring) {
-        if (++index == ring.stages) {
-            index = 0;
-            round ^= 1;
-        }
-    }
-    __device__ __forceinline__ void skip(uint32_t count, const Ring& ring) {
-        index += count;
-        round ^= index / ring.stages & 1;
-        index %= ring.stages;
-    }
-};
 
 // Where a stage begins in shared memory.
 template <class C>

@@ -6,6 +6,7 @@
 #include "ptx/cluster.cuh"
 #include "ptx/memory.cuh"
 #include "ptx/proxies.cuh"
+#include "ptx/registers.cuh"
 #include "records.cuh"
 #include "shared.cuh"
 
@@ -66,12 +67,7 @@ template <class C>
 __device__ __forceinline__ void hand_out_tiles(Shared<C>& shared, const Params& params) {
     const uint32_t clusters = ptx::cluster_count(), count = params.tile_count;
     uint32_t index = ptx::cluster_id(), n = 0, done = 0;
-    do {
-        const uint32_t ahead = max(1u, min(params.ahead, (count - index) / clusters));
-        ++n;
-        for (; done + ahead < n; ++done) wait_released(shared, done);
-        const uint32_t drawn = atomicInc(params.counter, count - 1);
-        index = min(clusters + drawn, count);
+    const auto copy = [&](uint32_t n, uint32_t index) {
         const void* record = params.tiles + index;
         const uint32_t full = ptx::shared_address(&shared.tile_full[n % RECORDS]);
         const uint32_t to = ptx::shared_address(&shared.tiles[n % RECORDS]);
@@ -83,7 +79,21 @@ __device__ __forceinline__ void hand_out_tiles(Shared<C>& shared, const Params& 
                 ptx::barrier_expect_remote(ptx::map_to_rank(full, rank), sizeof(Tile));
             ptx::bulk_load_multicast(to, record, sizeof(Tile), full, (1 << C::cluster) - 1);
         }
+    };
+    do {
+        const uint32_t ahead = max(1u, min(params.ahead, (count - index) / clusters));
+        ++n;
+        for (; done + ahead < n; ++done) wait_released(shared, done);
+        const uint32_t drawn = atomicInc(params.counter, count - 1);
+        index = min(clusters + drawn, count);
+        copy(n, index);
     } while (index < count);
+    // The other pingpong warpgroup meets the end one further on. Opaque: of an address that is the same for all
+    // lanes ptxas 13.0.88 gives the copy only the lower half.
+    if constexpr (C::pingpong) {
+        for (; done + RECORDS - 1 < n + 1; ++done) wait_released(shared, done);
+        copy(n + 1, ptx::opaque(count));
+    }
     // Leave when nobody will signal this CTA any more: all are done with the last tile.
     for (; done < n; ++done) wait_released(shared, done);
 }

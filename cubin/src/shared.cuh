@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "cursor.cuh"
 #include "epilogue/following.cuh"
 #include "epilogue/staging.cuh"
 #include "epilogue/target.cuh"
@@ -21,4 +22,5 @@ struct Shared {
     Tile kept[C::consumers];          // the tile at work, once it is given back; likewise
     Fused fused[C::consumers][C::pingpong ? 1 : 2];
     uint64_t turn[C::consumers];      // to multiply; only where there are two
+    Cursor next[C::consumers];        // where its stages begin; pingpong only
 };

@@ -22,21 +22,28 @@ __device__ __forceinline__ void wait_turn(Shared<C>& shared, uint32_t n, uint32_
 }
 
 // With tiles of their own, the next turn begins once C, too, is there: who multiplies then is never two
-// rounds ahead of a stage that waits for it.
+// rounds ahead of a stage that waits for it. Returns the stage behind C.
 template <class C>
-__device__ __forceinline__ void await_c(Shared<C>& shared, const Ring& ring, Cursor stage,
-                                        uint32_t c_stages) {
+__device__ __forceinline__ Cursor await_c(Shared<C>& shared, const Ring& ring, Cursor stage,
+                                          uint32_t c_stages) {
     if constexpr (C::pingpong)
 #pragma unroll 1
         for (; c_stages > 0; --c_stages) {
             ptx::barrier_wait(ptx::shared_address(&shared.full[stage.index]), stage.round);
             stage.advance(ring);
         }
+    return stage;
 }
 
+// `next`: the first stage that is not this tile's. With it, who has tiles of its own need not look at those of
+// the other.
 template <class C>
-__device__ __forceinline__ void pass_turn(Shared<C>& shared, uint32_t consumer) {
-    if constexpr (C::consumers > 1)
+__device__ __forceinline__ void pass_turn(Shared<C>& shared, const Cursor& next, uint32_t consumer) {
+    if constexpr (C::consumers > 1) {
+        if constexpr (C::pingpong)
+            ptx::store_shared(ptx::shared_address(&shared.next[consumer ^ 1]), next.index, next.round,
+                              threadIdx.x % 128 == 0);
         if (threadIdx.x % 32 == 0)
             ptx::barrier_arrive(ptx::shared_address(&shared.turn[consumer ^ 1]));
+    }
 }

@@ -17,6 +17,7 @@ REDUCED_ROWS = 16  # rows of D in an entry that adds up the parts of a split sum
 FUSED_STEP = 64  # they are multiples of it
 FUSED_NARROW = 32  # and one of these besides, for groups of few rows
 ELEMENTS_WIDTH = 128  # of the widest tile whose C may come element by element
+ADDED_ROWS = 16  # of D in a box that is added to it
 RECORDS = 8  # of tiles that a CTA has room for: those at work and those that come next
 FLAGS_PER_TILE = 4  # of a split one: for each warpgroup that multiplies, in every CTA of a cluster
 
@@ -27,6 +28,7 @@ TILE_GATED = 4  # D has half the columns of x
 TILE_EIGHTS = 8  # and n / 2, too, is a multiple of eight
 TILE_BACKWARD = 16  # slices along K are taken from the last to the first
 TILE_RESIDUES = 32  # C comes by residues
+TILE_ADDED = 64  # alpha A B is added to D where it lies
 
 # C whose rows TMA cannot step over: it can over those of one residue modulo RESIDUES, which lie
 # whole 16-byte words apart (cubin/src/residues.cuh).

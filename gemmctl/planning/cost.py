@@ -25,6 +25,7 @@ from gemmctl.planning.tiling import (
     Grid,
     Ints,
     Machine,
+    added,
     c_by_elements,
     come_first,
     each,
@@ -55,44 +56,44 @@ class Constants:
     """
 
     # A launch
-    launch_latency: float = 1190.0  # of one that does nothing much, from a cold start
-    cluster_latency: float = 3710.0  # more of a kernel that starts in clusters
+    launch_latency: float = 1020.0  # of one that does nothing much, from a cold start
+    cluster_latency: float = 3620.0  # more of a kernel that starts in clusters
     branch_latency: float = 6280.0  # until the next of several side by side has begun
     packing_latency: float = 11600.0  # of a launch that packs operands
-    packing_bytes: float = 18.6  # that an SM reads or writes in a cycle meanwhile
+    packing_bytes: float = 17.6  # that an SM reads or writes in a cycle meanwhile
     # Bytes
-    memory_bytes: float = 24.7  # one SM's share of the memory bandwidth in a cycle
-    write: float = 1.03  # share of the memory's time that a byte of D takes
-    reread: float = 0.432  # the same of bytes that the L2 still holds
-    feed_bytes: float = 60.6  # that one SM draws from L2 in a cycle
-    crossed: float = 0.336  # more of rows that begin within a line, and so cross two
-    crowded: float = 1.6  # more of rows of B that CROWD CTAs read at one time
-    stage_latency: float = 2260.0  # until a stage of the ring is full, from when it is free
-    joint_latency: float = 396.0  # more where it is free when both CTAs of a cluster are done
+    memory_bytes: float = 23.6  # one SM's share of the memory bandwidth in a cycle
+    write: float = 1.04  # share of the memory's time that a byte of D takes
+    reread: float = 0.399  # the same of bytes that the L2 still holds
+    feed_bytes: float = 59.9  # that one SM draws from L2 in a cycle
+    crossed: float = 0.242  # more of rows that begin within a line, and so cross two
+    crowded: float = 1.85  # more of rows of B that CROWD CTAs read at one time
+    stage_latency: float = 2350.0  # until a stage of the ring is full, from when it is free
+    joint_latency: float = 272.0  # more where it is free when both CTAs of a cluster are done
     # A tile: what is not hidden behind the tile before
-    tile_latency: float = 1580.0
-    shared_latency: float = 2490.0  # where two CTAs share an SM
-    turn_latency: float = 4850.0  # where warpgroups take turns, and give records back late
-    early_latency: float = 4400.0  # where they give records back early
-    lined: float = 0.824  # share of that, and of the values' time, where D is written by columns
-    draw_latency: float = 4080.0  # more where no record but the next is asked for ahead
+    tile_latency: float = 1730.0
+    shared_latency: float = 1960.0  # where two CTAs share an SM
+    turn_latency: float = 4820.0  # where warpgroups take turns, and give records back late
+    early_latency: float = 3570.0  # where they give records back early
+    lined: float = 0.835  # share of that, and of the values' time, where D is written by columns
+    draw_latency: float = 3400.0  # more where no record but the next is asked for ahead
     # What each value takes on its way from the sums to memory
-    value: float = 0.0133
-    stored_byte: float = 0.0204
-    element: float = 0.345  # more where rows of D are no whole words
-    bias: float = 0.242
-    special: float = 0.447  # activations that need the special-function unit
-    c2: float = 0.233  # a C of two bytes, added from the ring
+    value: float = 0.0139
+    stored_byte: float = 0.0282
+    element: float = 0.359  # more where rows of D are no whole words
+    bias: float = 0.304
+    special: float = 0.909  # activations that need the special-function unit
+    c2: float = 0.31  # a C of two bytes, added from the ring
     c4: float = 0.428  # of four bytes
     c_element: float = 1.5  # a C that comes element by element
     # Parts of a split sum
-    part_value: float = 1.69  # that is written
-    sum_latency: float = 9060.0  # of an entry that adds up parts
-    sum_value: float = 0.698  # of each part that is added up
+    part_value: float = 1.3  # that is written
+    sum_latency: float = 10600.0  # of an entry that adds up parts
+    sum_value: float = 0.563  # of each part that is added up
     # What overlaps
-    exposed_feed: float = 0.283  # feeding and multiplying
-    exposed_turn: float = 0.0185  # one warpgroup's epilogue and the other's multiplying
-    exposed_memory: float = 0.232  # the SMs' work and the bytes from memory
+    exposed_feed: float = 0.32  # feeding and multiplying
+    exposed_turn: float = 0.0152  # one warpgroup's epilogue and the other's multiplying
+    exposed_memory: float = 0.158  # the SMs' work and the bytes from memory
 
 
 FITTED = Constants()
@@ -257,11 +258,21 @@ def asked_of(problem: Problem, groups: Ints, kernel: Kernel) -> Asked:
     size, size_d = dtypes.BY_NAME[kernel.operand].size, dtypes.BY_NAME[kernel.output].size
     of_a, of_b, of_d = m * k * size, n * k * size, m * columns.d_columns[groups]
     read = of_a + of_b * np.where(of_b > L2_BYTES, -(-m // PANEL_ROWS), 1)
-    words, more = whole_words(problem, groups), fused(problem, groups)
+    words, more, on_top = (
+        whole_words(problem, groups),
+        fused(problem, groups),
+        added(problem, groups),
+    )
     halved = np.where(columns.gate[groups] != 0, 0.5, 1.0)  # values of D for each of x
-    steps = {"value": np.ones(len(groups)), "stored_byte": halved * size_d, "element": ~words}
+    steps = {
+        "value": np.ones(len(groups)),
+        "stored_byte": halved * size_d,
+        "element": ~words & ~on_top,
+    }
+    read = read + of_d * size_d * on_top
     if more.any():
-        beta, by_elements = columns.beta[groups] != 0, c_by_elements(problem, groups)
+        beta = (columns.beta[groups] != 0) & ~on_top
+        by_elements = c_by_elements(problem, groups)
         size_c = columns.size("c")[groups]
         read = read + of_d * size_c * beta
         steps |= {
@@ -278,7 +289,7 @@ def asked_of(problem: Problem, groups: Ints, kernel: Kernel) -> Asked:
         crossing_b=_crossing(columns.ldb[groups], size),
         read=read,
         written=of_d * size_d,
-        early=more | ~words,
+        early=more | ~words | on_top,
         steps={name: share for name, share in steps.items() if share.any()},
     )
 

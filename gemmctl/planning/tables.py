@@ -79,6 +79,7 @@ class Tables:
     bias_along: npt.NDArray[np.uint32]  # its place in BIASES
     activation: npt.NDArray[np.uint32]  # its place in ACTIVATIONS
     gate: npt.NDArray[np.uint32]  # its place in GATES
+    added: npt.NDArray[np.uint32]  # 1 where alpha A B is added to D where it lies
     tiles: npt.NDArray[np.void]
 
 
@@ -112,6 +113,7 @@ def build(launch: Launch, plan: Plan, base: int) -> Tables:
         bias_along=columns.bias[groups].astype(np.uint32),
         activation=columns.activation[groups].astype(np.uint32),
         gate=columns.gate[groups].astype(np.uint32),
+        added=tiling.added(plan.exchanged, groups).astype(np.uint32),
         tiles=launch.tiles,
     )
 

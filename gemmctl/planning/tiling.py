@@ -16,12 +16,14 @@ from gemmctl.kernels.constants import (
     RECORDS,
     REDUCED_ROWS,
     RESIDUES,
+    TILE_ADDED,
     TILE_BACKWARD,
     TILE_EIGHTS,
     TILE_FUSED,
     TILE_GATED,
     TILE_RESIDUES,
     TILE_WORDS,
+    TYPE_F32,
 )
 from gemmctl.kernels.cubins import Kernel
 from gemmctl.lists.problem import Columns, Problem
@@ -58,6 +60,10 @@ TILE = np.dtype(
     ]
 )
 
+# From which the L2 adds to D: it does so at two thirds of the rate that memory allows, which
+# shorter sums would wait for. 128 of 1536x2048 with K 512: 1280 us, not 1120; 32 of that size with
+# K of about 1030: 336 instead of 403.
+ADDED_K = 960
 TURNING_K = 4096  # from which turning about pays: 0.9% at 7168, for fewer bytes; nothing at 2048
 MIN_SPLIT_K_TILES = 8  # slices of K that a part is worth its way through memory for
 MOST_PARTS = 2  # of all sums, for each cluster: at most 35 MB on an H200, which the L2 holds
@@ -275,14 +281,35 @@ def takes(kernel: Kernel, problem: Problem, groups: Ints) -> bool:
     """
     if not kernel.d_across:
         return True
-    return bool((whole_words(problem, groups) & ~fused(problem, groups)).all())
+    more = fused(problem, groups) | added(problem, groups)
+    return bool((whole_words(problem, groups) & ~more).all())
 
 
 def fused(problem: Problem, groups: Ints) -> Flags:
-    """Groups whose D is more than alpha A B."""
+    """Groups whose D is more than alpha A B, which a CTA has to finish."""
     columns = problem.columns
-    behind = columns.bias[groups] | columns.activation[groups] | columns.gate[groups]
-    found: Flags = (columns.beta[groups] != 0) | (behind != 0)
+    adds = (columns.beta[groups] != 0) & ~added(problem, groups)
+    found: Flags = adds | _behind(columns, groups)
+    return found
+
+
+def added(problem: Problem, groups: Ints) -> Flags:
+    """Groups of D = alpha A B + D that the L2 adds up, where D lies: of 32 bits.
+
+    TMA adds whole 16-byte words: what it adds behind the end of a row turns NaN there into another.
+    """
+    columns = problem.columns
+    near = columns.ldd[groups] * columns.size("d")[groups] < STRIDE_END
+    plain = (columns.beta[groups] == 1) & columns.inplace[groups] & ~_behind(columns, groups)
+    long = columns.depth[groups] >= ADDED_K
+    f32 = columns.d[groups] == TYPE_F32
+    found: Flags = plain & near & long & f32 & whole_words(problem, groups)
+    return found
+
+
+def _behind(columns: Columns, groups: Ints) -> Flags:
+    """Groups with a bias, an activation or a gate."""
+    found: Flags = (columns.bias[groups] | columns.activation[groups] | columns.gate[groups]) != 0
     return found
 
 
@@ -375,15 +402,16 @@ def cut(problem: Problem, groups: Ints, kernel: Kernel, choice: Choice, machine:
     of_group["group"] = np.arange(len(groups))
     of_group["box"], of_group["k_tiles"] = planned.widths, planned.k_tiles
     of_group["alpha"], of_group["beta"] = alpha, beta
-    gated = columns.gate[groups] != 0
+    gated, on_top = columns.gate[groups] != 0, added(problem, groups)
     of_group["flags"] = (
-        whole_words(problem, groups) * TILE_WORDS
+        (whole_words(problem, groups) & ~on_top) * TILE_WORDS
+        + on_top * TILE_ADDED
         + fused(problem, groups) * TILE_FUSED
         + gated * TILE_GATED
         + (gated & (columns.n[groups] % 16 == 0)) * TILE_EIGHTS
         + _c_by_residues(problem, groups) * TILE_RESIDUES
     )
-    in_ring = (beta != 0) & ~c_by_elements(problem, groups) & (planned.k_tiles > 0)
+    in_ring = (beta != 0) & ~on_top & ~c_by_elements(problem, groups) & (planned.k_tiles > 0)
     of_group["c_stages"] = np.where(in_ring, kernel.rows // 64 * columns.size("c")[groups] // 2, 0)
     in_runs = runs(planned)
     tiles = np.repeat(np.take(of_group, in_runs), planned.whole[in_runs])

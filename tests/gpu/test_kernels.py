@@ -26,6 +26,7 @@ from gemmctl.kernels.constants import (
     RESIDUE_LEAD,
     RESIDUE_ROW_BYTES,
     RESIDUES,
+    TILE_ADDED,
     TILE_RESIDUES,
 )
 from gemmctl.kernels.cubins import Kernel
@@ -203,6 +204,68 @@ def test_c_of_every_type_is_added_wherever_its_rows_lie(
     spec = DataSpec(kind, 19)
     with ran(device, made, spec) as session:
         assert wrong(made, session, spec) == []
+
+
+@every_fusing_kernel
+def test_in_place_a_last_row_has_the_same_bits_every_time_whatever_lies_behind_it(
+    device: CudaDevice, kernel: Kernel
+) -> None:
+    # Fewer rows than residues of C, beside tiles that store their columns meanwhile. silu rounds
+    # two rows together, of which one may not be there.
+    groups = ", ".join(
+        f"{{m: {m}, n: {n}, k: 100, {padded(kernel, m, n, 100)}, beta: 1, inplace: true, "
+        "activation: silu, count: 20}"
+        for m in range(1, 8)
+        for n in (130, 195)
+    )
+    made = planned(f"{head_of(kernel)}  - {{name: x, groups: [{groups}]}}\n", kernel)
+    assert (made.launches[0].tiles["flags"] & TILE_RESIDUES > 0).all()
+    begin, end = made.layout.d_begin, made.layout.d_end
+    with ran(device, made, DataSpec("normal", 31)) as session:
+        first = session.read(begin, end)
+        for _ in range(200):
+            session.poison()
+            session.run()
+            assert np.array_equal(session.read(begin, end), first)
+
+
+# Around the edges of a warpgroup's 64 columns, of boxes, and of tiles; many of each, so that a CTA
+# has tiles that are added and others in turn.
+ADDED_SHAPES = [
+    (1, 4, 1024), (17, 64, 1024), (83, 68, 1088), (192, 256, 1417), (250, 196, 1024),
+    (257, 130, 2048), (513, 320, 1100), (64, 60, 16384),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", data.KINDS)
+@pytest.mark.parametrize("kernel", [of for of in FUSING if of.output == "f32"], ids=named)
+def test_long_sums_of_32_bits_are_added_to_d_beside_others_and_the_same_every_time(
+    device: CudaDevice, kernel: Kernel, kind: data.Kind
+) -> None:
+    groups = ", ".join(
+        f"{{m: {m}, n: {n}, k: {depth}, {padded(kernel, m, n, depth)}, ldd: {-(-n // 4) * 4 + 4}, "
+        f"alpha: {(1, -0.5)[i % 2]}, count: {1 if k > 4096 else 12}, {behind}}}"
+        for i, (m, n, k) in enumerate(ADDED_SHAPES)
+        for depth, behind in (
+            (k, "beta: 1, inplace: true"),
+            (72, "beta: 0"),
+            (72, "beta: 1, inplace: true, bias: n"),
+        )
+    )
+    made = planned(f"{head_of(kernel)}  - {{name: x, groups: [{groups}]}}\n", kernel)
+    added = made.launches[0].tiles["flags"] & TILE_ADDED > 0
+    assert added.any()
+    assert not added.all()
+    spec, (begin, end) = DataSpec(kind, 29), (made.layout.d_begin, made.layout.d_end)
+    with ran(device, made, spec) as session:
+        assert wrong(made, session, spec) == []
+        first = None
+        for _ in range(100):
+            session.poison()
+            session.run()
+            again = session.read(begin, end)
+            assert first is None or np.array_equal(again, first)
+            first = again
 
 
 # Widths and heights around the edges of a block of 64 columns, of the eights that a gate takes, and

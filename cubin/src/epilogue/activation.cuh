@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "ptx/math.cuh"
+#include "ptx/registers.cuh"
 
 // What they have in common. A share of 0 of -infinity would be NaN.
 __device__ __forceinline__ float share_of(float x, float exponent) {

@@ -12,10 +12,10 @@ struct Bias {
     uint64_t address;
     uint32_t along, type;
 
-    __device__ __forceinline__ void find(const Groups& groups, uint32_t group) {
-        address = groups.ptr_bias[group];
-        along = groups.bias_along[group];
-        type = groups.type_bias[group];
+    __device__ __forceinline__ void find_later(const Groups& groups, uint32_t group) {
+        ptx::copy_later(address, groups.ptr_bias[group]);
+        ptx::copy_later(along, groups.bias_along[group]);
+        ptx::copy_later(type, groups.type_bias[group]);
     }
 
     // One of its numbers if `wanted`, else 0.

@@ -83,7 +83,6 @@ __device__ __forceinline__ void stage_bias(uint32_t line, const Tile& tile, cons
                                            const Fused& fused, int first_block, int blocks,
                                            uint32_t consumer) {
     const uint32_t thread = threadIdx.x % 128, along = fused.bias.along;
-    if (along == BIAS_NONE) return;
     const uint32_t numbers = along == BIAS_M ? tile.width : 64 * blocks;
 #pragma unroll 1
     for (uint32_t i = thread; i < numbers; i += 128) {
@@ -111,15 +110,12 @@ __device__ __forceinline__ void fuse(float (&sums)[blocks][count], Shared<C>& sh
     if constexpr (blocks == C::blocks)
         if (tile.c_stages > 0) add_c(sums, shared, ring, tile, fused.c, stage, consumer);
     const uint32_t thread = ptx::opaque(threadIdx.x % 128), row = tile.m0 + thread % 4 * 2;
-    // Who waited for a turn to multiply has the bias in its buffer.
     const uint32_t line = ptx::shared_address(shared.staging[consumer][turn % C::buffers]);
-    if constexpr (!(C::pingpong && blocks == C::blocks)) {
-        if (fused.bias.along != BIAS_NONE) {
-            ++turn;
-            if constexpr (C::buffers == 1) ptx::warpgroup_sync(consumer);  // all have read what was in it
-            stage_bias<C>(line, tile, d, fused, first_block, blocks, consumer);
-            ptx::warpgroup_sync(consumer);
-        }
+    if (fused.bias.along != BIAS_NONE) {
+        ++turn;
+        if constexpr (C::buffers == 1) ptx::warpgroup_sync(consumer);  // all have read what was in it
+        stage_bias<C>(line, tile, d, fused, first_block, blocks, consumer);
+        ptx::warpgroup_sync(consumer);
     }
 #pragma unroll
     for (int block = 0; block < blocks; ++block) {
@@ -127,9 +123,9 @@ __device__ __forceinline__ void fuse(float (&sums)[blocks][count], Shared<C>& sh
             if (tile.beta != 0.0f && tile.c_stages == 0) {
                 const Columns columns(tile, part_of<C>(consumer, first_block + block), fused.gate, d.n,
                                       thread);
-                add_elements<C::ctas_per_sm == 1 ? 32 : 16>(
-                    sums[block], fused.c, fused.c.address + row * fused.c.row_bytes, columns.of_x,
-                    columns.exist, static_cast<int>(d.m - row), tile.beta);
+                add_elements<C::ctas_per_sm == 1 ? 32 : 8>(
+                    sums[block], fused.c, row, columns.of_x, columns.exist,
+                    static_cast<int>(d.m - row), tile.beta);
             }
         }
         if (fused.bias.along == BIAS_N) {

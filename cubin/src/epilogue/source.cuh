@@ -14,15 +14,15 @@
 
 // Where a group's C lies, if it has one.
 struct SourceC {
-    uint64_t address, row_bytes;
+    uint64_t address, ld;
     uint32_t type;  // differs between groups of one launch
 
-    __device__ __forceinline__ void find(const Groups& groups, uint32_t group) {
-        type = groups.type_c[group];
-        row_bytes = groups.ld_c[group] * bytes();
-        address = groups.ptr_c[group];
+    __device__ __forceinline__ void find_later(const Groups& groups, uint32_t group) {
+        ptx::copy_later(address, groups.ptr_c[group]);
+        ptx::copy_later(ld, groups.ld_c[group]);
+        ptx::copy_later(type, groups.type_c[group]);
     }
-    __device__ __forceinline__ uint32_t bytes() const { return type == TYPE_F32 ? 4 : 2; }
+    __device__ __forceinline__ uint64_t row_bytes() const { return ld * (type == TYPE_F32 ? 4 : 2); }
 };
 
 // Two neighbours of 16 bits, as numbers.
@@ -91,7 +91,7 @@ __device__ __forceinline__ void add_shifted(float (&sums)[count], uint32_t stage
 #pragma unroll
     for (uint32_t e = 0; e < 2; ++e) {
         const uint32_t residue = thread % 4 * 2 + e;
-        const uint32_t shift = residue * static_cast<uint32_t>(c.row_bytes) % 16;
+        const uint32_t shift = residue * static_cast<uint32_t>(c.row_bytes()) % 16;
         from[e] = stage + residue * pitch + residue_lead(residue) * RESIDUE_ROW_BYTES + shift +
                   column * bytes;
     }
@@ -117,12 +117,13 @@ __device__ __forceinline__ void add_residues(float (&sums)[count], uint32_t stag
         add_shifted<Word, 4>(sums, stage, c, pitch, thread, beta);
 }
 
-// The same of a C that TMA cannot move, element by element: of two columns, as far as they exist, from this
-// thread's first row on, of which `rows` are left. At most `most` are on their way at one time.
+// The same of a C that TMA cannot move, element by element: of two columns, as far as they exist, from row
+// `first` on, this thread's first, of which `rows` are left. At most `most` are on their way at one time.
 template <int most, int count>
 __device__ __forceinline__ void add_elements(float (&sums)[count], const SourceC& c,
-                                             uint64_t first_row, const uint32_t (&columns)[2],
+                                             uint32_t first, const uint32_t (&columns)[2],
                                              const bool (&exist)[2], int rows, float beta) {
+    const uint64_t row_bytes = c.row_bytes(), first_row = c.address + first * row_bytes;
     constexpr int batch = count < most ? count : most;
 #pragma unroll
     for (int i = 0; i < count; i += batch) {
@@ -132,7 +133,7 @@ __device__ __forceinline__ void add_elements(float (&sums)[count], const SourceC
             for (int j = 0; j < batch; ++j) {
                 const int row = (i + j) / 8 * 16 + j / 4 % 2 * 8 + j % 2;
                 const uint64_t at =
-                    first_row + row * c.row_bytes + columns[j / 2 % 2] * uint64_t{f32.value ? 4 : 2};
+                    first_row + row * row_bytes + columns[j / 2 % 2] * uint64_t{f32.value ? 4 : 2};
                 const bool wanted = exist[j / 2 % 2] && row < rows;
                 bits[j] = f32.value ? ptx::load_32(at, wanted) : ptx::load_16(at, wanted);
             }

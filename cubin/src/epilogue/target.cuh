@@ -17,6 +17,13 @@ struct TargetD {
         m = groups.m[group];
         n = groups.n[group];
     }
+    // The same in shared memory, by one thread that waits for it later.
+    __device__ __forceinline__ void find_later(const Groups& groups, uint32_t group) {
+        ptx::copy_later(address, groups.ptr_d[group]);
+        ptx::copy_later(ld, groups.ld_d[group]);
+        ptx::copy_later(m, groups.m[group]);
+        ptx::copy_later(n, groups.n[group]);
+    }
 };
 
 // The 16-byte words of D that a thread stores: one in every `step`th row, from `row` on.

@@ -1,4 +1,5 @@
-// Bulk copies and tensor loads (TMA) from global to shared memory; they complete on an mbarrier.
+// Bulk copies and tensor loads (TMA) from global to shared memory, which complete on an mbarrier, and tensor
+// sums from shared to global memory, which this thread waits for.
 #pragma once
 
 #include <cstdint>
@@ -58,6 +59,31 @@ __device__ __forceinline__ void tensor_load(uint32_t to, const void* map, uint32
         " [%0], [%1, {%3, %4, %5, %6}], [%2];" ::"r"(to),
         "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z), "r"(w)
         : "memory");
+}
+
+// Adds a box of f32 to global memory. Sums are rounded to nearest and subnormal numbers kept (measured on an
+// H200; what red.global.add.f32 flushes to zero comes out right here). NaN loses its payload.
+__device__ __forceinline__ void tensor_add(const void* map, uint32_t from, int x, int y) {
+    asm volatile(
+        "cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group [%0, {%2, %3}], [%1];" ::
+            "l"(map),
+        "r"(from), "r"(x), "r"(y)
+        : "memory");
+}
+
+// Those that this thread has issued since the last of these are a group.
+__device__ __forceinline__ void bulk_commit() {
+    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+
+// Until all groups but the last `but` have read shared memory; until all are done.
+template <int but>
+__device__ __forceinline__ void bulk_wait_read() {
+    asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(but) : "memory");
+}
+
+__device__ __forceinline__ void bulk_wait() {
+    asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 }
 
 }  // namespace ptx

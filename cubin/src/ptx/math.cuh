@@ -24,8 +24,4 @@ __device__ __forceinline__ float max_or_nan(float x, float y) {
     return larger;
 }
 
-// What stands before it is issued before what stands behind it: ptxas moves no instruction past an event of
-// the performance monitor, and triggering one that nobody counts takes a single instruction.
-__device__ __forceinline__ void keep_order() { asm volatile("pmevent 0;"); }
-
 }  // namespace ptx

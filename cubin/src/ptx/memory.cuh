@@ -9,6 +9,17 @@ __device__ __forceinline__ uint32_t shared_address(const void* pointer) {
     return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
+// 4 or 8 bytes from global to shared memory, which this thread does not wait for before await_copies.
+template <class T>
+__device__ __forceinline__ void copy_later(T& to, const T& from) {
+    static_assert(sizeof(T) == 4 || sizeof(T) == 8);
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(shared_address(&to)), "l"(&from),
+                 "n"(sizeof(T))
+                 : "memory");
+}
+
+__device__ __forceinline__ void await_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+
 __device__ __forceinline__ uint4 load_shared(uint32_t address) {
     uint4 word;
     asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
@@ -43,6 +54,19 @@ __device__ __forceinline__ void store_shared(uint32_t to, float value) {
 
 __device__ __forceinline__ void store_shared(uint32_t to, float first, float second) {
     asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(to), "f"(first), "f"(second) : "memory");
+}
+
+// Two words, if `wanted`: without a branch, behind which the compiler would not see lanes meet.
+__device__ __forceinline__ void store_shared(uint32_t to, uint32_t first, uint32_t second,
+                                             bool wanted) {
+    asm volatile(
+        "{\n"
+        ".reg .pred wanted;\n"
+        "setp.ne.b32 wanted, %3, 0;\n"
+        "@wanted st.shared.v2.u32 [%0], {%1, %2};\n"
+        "}" ::"r"(to),
+        "r"(first), "r"(second), "r"(int{wanted})
+        : "memory");
 }
 
 // One more, and 0 after `last`; what this thread did before, or others before they met it, comes before.

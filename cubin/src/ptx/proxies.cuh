@@ -16,6 +16,11 @@ __device__ __forceinline__ void release_to_copies() {
                      : "memory");
 }
 
+// The same for copies from shared memory, which a thread of this CTA issues once it has met all.
+__device__ __forceinline__ void release_to_own_copies() {
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
 // In the thread that issues the copies, once it has seen the arrivals of all who released.
 __device__ __forceinline__ void acquire_for_copies() {
     asm volatile("fence.proxy.async::generic.acquire.sync_restrict::shared::cluster.cluster;" ::

@@ -1,4 +1,4 @@
-// Registers: how many a thread has, and what the compiler knows of them.
+// Registers: how many a thread has, what the compiler knows of them, and in which order it uses them.
 #pragma once
 
 #include <cstdint>
@@ -20,5 +20,9 @@ __device__ __forceinline__ uint32_t opaque(uint32_t value) {
     asm volatile("" : "+r"(value));
     return value;
 }
+
+// What stands before it is issued before what stands behind it: ptxas moves no instruction past an event of
+// the performance monitor, and triggering one that nobody counts takes a single instruction.
+__device__ __forceinline__ void keep_order() { asm volatile("pmevent 0;"); }
 
 }  // namespace ptx

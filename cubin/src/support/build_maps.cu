@@ -12,6 +12,7 @@ struct Templates {
     TensorMap eights;         // all such eights of a CTA's tile
     TensorMap c16[WIDTHS];    // like A's, of elements of 16 bits
     TensorMap c32[WIDTHS];    // and of 32
+    TensorMap added;          // of what is added to D where it lies
 };
 
 // Builds the maps of A, B and C of every group. Launched with MAP_THREADS threads per CTA. The maps are
@@ -60,7 +61,8 @@ extern "C" __global__ void __launch_bounds__(MAP_THREADS)
             }
         } else {
             const bool wide = groups.type_c[group] == TYPE_F32;
-            matrix(wide ? templates.c32[step] : templates.c16[step], groups.ptr_c[group], n, m,
+            const TensorMap& whole = wide ? templates.c32[step] : templates.c16[step];
+            matrix(groups.added[group] ? templates.added : whole, groups.ptr_c[group], n, m,
                    groups.ld_c[group] * (wide ? 4 : 2));
         }
     }

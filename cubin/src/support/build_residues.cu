@@ -18,8 +18,10 @@ extern "C" __global__ void __launch_bounds__(MAP_THREADS)
     if (group >= group_count) return;
     const uint32_t m = groups.m[group], n = groups.n[group];
     if (m == 0 || n == 0) return;  // nothing is loaded
-    // Where there are no rows of a residue, others are loaded, which make nothing of D.
-    const uint32_t residue = mine % RESIDUES < m ? mine % RESIDUES : 0;
+    // Where there are no rows of a residue, C's first element is loaded, and zeros. They make nothing of D,
+    // but have to be the same every time: silu rounds two rows together. Whole rows would not be, in place.
+    const bool exists = mine % RESIDUES < m;
+    const uint32_t residue = exists ? mine % RESIDUES : 0;
     const bool wide = groups.type_c[group] == TYPE_F32;
     const uint32_t step = groups.width[group] / WIDTH_STEP - 1, size = wide ? 4 : 2;
     const uint64_t row_bytes = groups.ld_c[group] * size;
@@ -27,7 +29,7 @@ extern "C" __global__ void __launch_bounds__(MAP_THREADS)
     const uint32_t map = ptx::shared_address(&built[threadIdx.x]);
     built[threadIdx.x] = wide ? templates.c32[step] : templates.c16[step];
     ptx::tensor_map_address(map, first / 16 * 16);
-    ptx::tensor_map_extent<0>(map, n + first % 16 / size);
+    ptx::tensor_map_extent<0>(map, exists ? n + first % 16 / size : 1);
     ptx::tensor_map_extent<1>(map, (m - residue + RESIDUES - 1) / RESIDUES);
     ptx::tensor_map_stride<0>(map, RESIDUES * row_bytes);
     maps[mine] = built[threadIdx.x];

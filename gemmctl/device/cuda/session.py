@@ -21,6 +21,7 @@ from gemmctl.device.cuda.gpu import Gpu
 from gemmctl.device.cuda.params import GROUP_ARRAYS, GroupArrays, Params, Ring
 from gemmctl.device.cuda.tensormaps import encode_map
 from gemmctl.kernels.constants import (
+    ADDED_ROWS,
     BOX_ROWS,
     FILL_THREADS,
     FLAGS_PER_TILE,
@@ -390,6 +391,7 @@ class CudaSession:
             *((kernel.operand, box) for box in (*a, b, *pairs)),
             *(("bf16", (64, width)) for width in widths),  # of C, 128 bytes wide
             *(("f32", (32, width)) for width in widths),
+            ("f32", (32, ADDED_ROWS)),
         ]
         return [
             self._templates(boxes),
