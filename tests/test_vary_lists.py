@@ -59,3 +59,17 @@ def test_a_d_that_is_f32_becomes_as_narrow_as_a(tmp_path: Path) -> None:
     made = varied(tmp_path, *[text] * 6, kind="lora")
     (group,) = made["006-f32"].groups
     assert group.d == "bf16"
+
+
+def test_a_list_that_ships_gets_every_variant_that_is_named_for_it(tmp_path: Path) -> None:
+    folder = tmp_path / "variants"
+    subprocess.run(
+        [sys.executable, ROOT / "tools" / "vary_lists.py", ROOT / "problems", tmp_path, folder],
+        env=environment(),
+        check=True,
+    )
+    made = reading.load(sorted(map(str, folder.glob("short96-*.yaml"))), sys.stdin)
+    assert [problem.name for problem in made] == [
+        *("short96-beta", "short96-betaf32", "short96-bias", "short96-silu"),
+    ]
+    assert {group.beta for group in made[0].groups} == {1.0}

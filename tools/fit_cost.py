@@ -32,7 +32,7 @@ import numpy as np
 import tabulate
 
 from gemmctl.kernels import cubins
-from gemmctl.lists import reading
+from gemmctl.lists import reading, shipped
 from gemmctl.lists.problem import Problem
 from gemmctl.measuring import tune_cache
 from gemmctl.planning import cost, plan, tiling
@@ -48,6 +48,7 @@ from gemmctl.planning.tiling import Choice, Flags, Floats, Grid, Ints, Machine, 
 SHARED_WEIGHT = 0.1
 SHIPPED_WEIGHT = 10.0  # of a list that ships, where another's is 1; of one launch only, since
 # those of several say more of how launches go side by side
+VARIANT_WEIGHT = 4.0  # of a variant of such a list
 SLOWNESS_POWER = 8
 # Regrets are what counts, but jump; so the fit takes what a choice costs on the average if
 # estimates err by about so much.
@@ -82,14 +83,17 @@ class Measured:
 
     @property
     def base(self) -> str:
-        """The list of the family that it is, or is a variant of; else its own name."""
+        """The list of the family, or that ships, that it is or is a variant of; else its name."""
         found = re.match(r".+-\d{3}(?=-|$)", self.name)
-        return found.group() if found else self.name
+        if found:
+            return found.group()
+        ships = (name for name in shipped.names() if f"{self.name}-".startswith(f"{name}-"))
+        return max(ships, key=len, default=self.name)
 
     @property
     def kind(self) -> str:
         """Of the family; ``shipped`` of what is not of it."""
-        return "shipped" if self.base == self.name and not self.of_family else self.base[:-4]
+        return self.base[:-4] if self.of_family else "shipped"
 
     @property
     def of_family(self) -> bool:
@@ -97,9 +101,11 @@ class Measured:
         return re.fullmatch(r".+-\d{3}", self.base) is not None
 
     @property
-    def matters(self) -> bool:
-        """Whether it ships and is one launch."""
-        return self.kind == "shipped" and len(self.choices[0]) == 1
+    def weight(self) -> float:
+        """Of its errors and its regret."""
+        if self.kind != "shipped" or len(self.choices[0]) > 1:
+            return 1.0
+        return SHIPPED_WEIGHT if self.name == self.base else VARIANT_WEIGHT
 
 
 class Sheet:
@@ -141,7 +147,7 @@ class Sheet:
         )
         self.best = np.minimum.reduceat(self.seconds, self.starts)[self.of]
         weights = (self.best / self.seconds) ** SLOWNESS_POWER
-        self._matters = np.sqrt([SHIPPED_WEIGHT if one.matters else 1.0 for one in measured])
+        self._matters = np.sqrt([one.weight for one in measured])
         self._weights = weights / np.add.reduceat(weights, self.starts)[self.of]
 
     def alone(self, constants: Constants) -> Floats:

@@ -1,11 +1,11 @@
-"""Write variants of the lists of a family: what users add to a product, one thing a list.
+"""Write variants of the lists that ship and of a family: what users add to a product, one a list.
 
     gemmctl gen family FAMILY
-    python tools/vary_lists.py FAMILY VARIANTS
+    python tools/vary_lists.py problems FAMILY VARIANTS
 
 Every list of prefill, decode, lora, batched and random gets two of what TURNS names for its kind,
-in turns: something added to its defaults, or an n or k off 16 bytes. Lists of several problems get
-none, and those with an odd n no gate.
+in turns: something added to its defaults, or an n or k off 16 bytes. Those that SHIPPED names get
+all that it has for them. Lists of several problems get none, and those with an odd n no gate.
 """
 
 from __future__ import annotations
@@ -43,18 +43,30 @@ TURNS = {
     ),
     "random": ("beta", "gelu", "rows", "bias", "geltanh", "dcol", "silu", "inplace"),
 }
+SHIPPED = {
+    "bmm64": ("beta", "silu"),
+    "dsv3_dn_p": ("beta", "bias", "oddn", "inplace"),
+    "lora_up": ("beta", "bias", "inplace"),
+    "qwen3_dn_z": ("beta", "bias", "silu", "gelu", "oddn"),
+    "qwen3_gu_z": ("silu", "swiglu", "pairs"),
+    "seed10-bf16": ("beta", "bias"),
+    "short96": ("beta", "bias", "silu", "betaf32"),
+    "tiny1k": ("beta", "gelu"),
+}
 
 
-def variants(family: Path) -> Iterator[tuple[str, str]]:
+def variants(folder: Path) -> Iterator[tuple[str, str]]:
     """Names and texts."""
+    wanted = [(folder / f"{name}.yaml", each) for name, each in SHIPPED.items()]
     for kind, turns in TURNS.items():
-        for number, path in enumerate(sorted(family.glob(f"{kind}-*.yaml"))):
-            text = path.read_text(encoding="utf-8")
-            for place in (number, number + len(turns) // 2):
-                variant = turns[place % len(turns)]
-                name = f"{path.stem}-{variant}"
-                if made := varied(text, variant):
-                    yield name, re.sub(r"- name: \S+", f"- name: {name}", made)
+        for number, path in enumerate(sorted(folder.glob(f"{kind}-*.yaml"))):
+            places = (number, number + len(turns) // 2)
+            wanted.append((path, tuple(turns[place % len(turns)] for place in places)))
+    for path, each in wanted:
+        for variant in each if path.is_file() else ():
+            name = f"{path.stem}-{variant}"
+            if made := varied(path.read_text(encoding="utf-8"), variant):
+                yield name, re.sub(r"- name: \S+", f"- name: {name}", made)
 
 
 def varied(text: str, variant: str) -> str | None:
@@ -80,12 +92,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("family", type=Path, help="the folder that gemmctl gen family wrote")
+    parser.add_argument("folders", type=Path, nargs="+", help="where the lists are")
     parser.add_argument("variants", type=Path, help="the folder to write to")
     arguments = parser.parse_args()
     arguments.variants.mkdir(parents=True, exist_ok=True)
-    for name, text in variants(arguments.family):
-        (arguments.variants / f"{name}.yaml").write_text(text, encoding="utf-8")
+    for folder in arguments.folders:
+        for name, text in variants(folder):
+            (arguments.variants / f"{name}.yaml").write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
