@@ -81,6 +81,11 @@ EXCHANGING = [kernel for kernel in KERNELS if kernel.name == "128x256-x"]
     ("group", "place", "words"),
     [
         ("n: 64, beta: 1", "beta", "computes D = alpha A B and nothing more"),
+        (
+            "n: 64, k: 1024, d: f32, beta: 1, inplace: true",
+            "beta",
+            "computes D = alpha A B and nothing more",
+        ),
         ("beta: 0, n: 64, bias: n", "bias", "computes D = alpha A B and nothing more"),
         ("n: 64, activation: relu", "activation", "computes D = alpha A B and nothing more"),
         ("n: 64, gate: pairs", "gate", "computes D = alpha A B and nothing more"),

@@ -186,6 +186,25 @@ class Columns:
         return np.where(along_n, self.n, np.where(along_m, self.m, 0))
 
     @cached_property
+    def whole_words(self) -> npt.NDArray[np.bool_]:
+        """Groups whose D, which lies by rows, has rows of whole 16-byte words."""
+        word = 16 // self.size("d")
+        found: npt.NDArray[np.bool_] = (self.d_columns % word == 0) & (self.ldd % word == 0)
+        return found
+
+    @cached_property
+    def follows(self) -> npt.NDArray[np.bool_]:
+        """Groups with a bias, an activation or a gate."""
+        found: npt.NDArray[np.bool_] = (self.bias | self.activation | self.gate) != 0
+        return found
+
+    @cached_property
+    def more(self) -> npt.NDArray[np.bool_]:
+        """Groups whose D is more than alpha A B."""
+        found: npt.NDArray[np.bool_] = (self.beta != 0) | self.follows
+        return found
+
+    @cached_property
     def active(self) -> npt.NDArray[np.bool_]:
         """Groups whose D has elements."""
         found: npt.NDArray[np.bool_] = (self.m > 0) & (self.n > 0)

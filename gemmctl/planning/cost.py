@@ -25,7 +25,6 @@ from gemmctl.planning.tiling import (
     Grid,
     Ints,
     Machine,
-    added,
     c_by_elements,
     come_first,
     each,
@@ -33,7 +32,6 @@ from gemmctl.planning.tiling import (
     handed_out,
     runs,
     seen,
-    whole_words,
 )
 
 CLOCK_HZ = 1.98e9  # of a cycle below: an H200's highest
@@ -258,20 +256,16 @@ def asked_of(problem: Problem, groups: Ints, kernel: Kernel) -> Asked:
     size, size_d = dtypes.BY_NAME[kernel.operand].size, dtypes.BY_NAME[kernel.output].size
     of_a, of_b, of_d = m * k * size, n * k * size, m * columns.d_columns[groups]
     read = of_a + of_b * np.where(of_b > L2_BYTES, -(-m // PANEL_ROWS), 1)
-    words, more, on_top = (
-        whole_words(problem, groups),
+    words, more, finished = (
+        problem.columns.whole_words[groups],
+        columns.more[groups],
         fused(problem, groups),
-        added(problem, groups),
     )
     halved = np.where(columns.gate[groups] != 0, 0.5, 1.0)  # values of D for each of x
-    steps = {
-        "value": np.ones(len(groups)),
-        "stored_byte": halved * size_d,
-        "element": ~words & ~on_top,
-    }
-    read = read + of_d * size_d * on_top
-    if more.any():
-        beta = (columns.beta[groups] != 0) & ~on_top
+    steps = {"value": np.ones(len(groups)), "stored_byte": halved * size_d, "element": ~words}
+    read = read + of_d * size_d * (more & ~finished)
+    if finished.any():
+        beta = (columns.beta[groups] != 0) & finished
         by_elements = c_by_elements(problem, groups)
         size_c = columns.size("c")[groups]
         read = read + of_d * size_c * beta
@@ -289,7 +283,7 @@ def asked_of(problem: Problem, groups: Ints, kernel: Kernel) -> Asked:
         crossing_b=_crossing(columns.ldb[groups], size),
         read=read,
         written=of_d * size_d,
-        early=more | ~words | on_top,
+        early=more | ~words,
         steps={name: share for name, share in steps.items() if share.any()},
     )
 

@@ -12,7 +12,6 @@ from gemmctl.kernels.constants import REDUCED_ROWS
 from gemmctl.kernels.cubins import Kernel
 from gemmctl.lists.problem import LAYOUTS, Columns, Group, Problem
 from gemmctl.operands import dtypes
-from gemmctl.planning import tiling
 from gemmctl.planning.exchange import exchanged
 
 MAX_TILES = 1 << 24  # entries of a problem's tile lists: 1 GB, for a D that fills an H200's memory
@@ -168,9 +167,9 @@ def _by_columns(problem: Problem, kernels: Sequence[Kernel]) -> Iterator[Rule]:
         )
 
     if all(kernel.d_across for kernel in kernels):
-        columns, everyone = problem.columns, np.arange(len(problem.groups))
-        yield columns.active & tiling.fused(problem, everyone), more
-        yield columns.active & ~tiling.whole_words(problem, everyone), elements
+        columns = problem.columns
+        yield columns.active & columns.more, more
+        yield columns.active & ~columns.whole_words, elements
 
 
 def _too_many_tiles(problem: Problem, columns: Columns) -> Iterator[Refusal]:

@@ -281,15 +281,13 @@ def takes(kernel: Kernel, problem: Problem, groups: Ints) -> bool:
     """
     if not kernel.d_across:
         return True
-    more = fused(problem, groups) | added(problem, groups)
-    return bool((whole_words(problem, groups) & ~more).all())
+    columns = problem.columns
+    return bool((columns.whole_words & ~columns.more)[groups].all())
 
 
 def fused(problem: Problem, groups: Ints) -> Flags:
     """Groups whose D is more than alpha A B, which a CTA has to finish."""
-    columns = problem.columns
-    adds = (columns.beta[groups] != 0) & ~added(problem, groups)
-    found: Flags = adds | _behind(columns, groups)
+    found: Flags = problem.columns.more[groups] & ~added(problem, groups)
     return found
 
 
@@ -300,24 +298,10 @@ def added(problem: Problem, groups: Ints) -> Flags:
     """
     columns = problem.columns
     near = columns.ldd[groups] * columns.size("d")[groups] < STRIDE_END
-    plain = (columns.beta[groups] == 1) & columns.inplace[groups] & ~_behind(columns, groups)
+    plain = (columns.beta[groups] == 1) & columns.inplace[groups] & ~columns.follows[groups]
     long = columns.depth[groups] >= ADDED_K
     f32 = columns.d[groups] == TYPE_F32
-    found: Flags = plain & near & long & f32 & whole_words(problem, groups)
-    return found
-
-
-def _behind(columns: Columns, groups: Ints) -> Flags:
-    """Groups with a bias, an activation or a gate."""
-    found: Flags = (columns.bias[groups] | columns.activation[groups] | columns.gate[groups]) != 0
-    return found
-
-
-def whole_words(problem: Problem, groups: Ints) -> Flags:
-    """Groups whose D has rows of whole 16-byte words."""
-    columns = problem.columns
-    word = 16 // columns.size("d")[groups]
-    found: Flags = (columns.d_columns[groups] % word == 0) & (columns.ldd[groups] % word == 0)
+    found: Flags = plain & near & long & f32 & columns.whole_words[groups]
     return found
 
 
@@ -402,16 +386,17 @@ def cut(problem: Problem, groups: Ints, kernel: Kernel, choice: Choice, machine:
     of_group["group"] = np.arange(len(groups))
     of_group["box"], of_group["k_tiles"] = planned.widths, planned.k_tiles
     of_group["alpha"], of_group["beta"] = alpha, beta
-    gated, on_top = columns.gate[groups] != 0, added(problem, groups)
+    gated, finished = columns.gate[groups] != 0, fused(problem, groups)
+    on_top = columns.more[groups] & ~finished
     of_group["flags"] = (
-        (whole_words(problem, groups) & ~on_top) * TILE_WORDS
+        (problem.columns.whole_words[groups] & ~on_top) * TILE_WORDS
         + on_top * TILE_ADDED
-        + fused(problem, groups) * TILE_FUSED
+        + finished * TILE_FUSED
         + gated * TILE_GATED
         + (gated & (columns.n[groups] % 16 == 0)) * TILE_EIGHTS
         + _c_by_residues(problem, groups) * TILE_RESIDUES
     )
-    in_ring = (beta != 0) & ~on_top & ~c_by_elements(problem, groups) & (planned.k_tiles > 0)
+    in_ring = (beta != 0) & finished & ~c_by_elements(problem, groups) & (planned.k_tiles > 0)
     of_group["c_stages"] = np.where(in_ring, kernel.rows // 64 * columns.size("c")[groups] // 2, 0)
     in_runs = runs(planned)
     tiles = np.repeat(np.take(of_group, in_runs), planned.whole[in_runs])
