@@ -26,6 +26,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass, fields, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -81,7 +82,7 @@ class Measured:
         """The problem's."""
         return self.problem.name
 
-    @property
+    @cached_property
     def base(self) -> str:
         """The list of the family, or that ships, that it is or is a variant of; else its name."""
         found = re.match(r".+-\d{3}(?=-|$)", self.name)

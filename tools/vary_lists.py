@@ -63,9 +63,12 @@ def variants(folder: Path) -> Iterator[tuple[str, str]]:
             places = (number, number + len(turns) // 2)
             wanted.append((path, tuple(turns[place % len(turns)] for place in places)))
     for path, each in wanted:
-        for variant in each if path.is_file() else ():
+        if not path.is_file():
+            continue
+        text = path.read_text(encoding="utf-8")
+        for variant in each:
             name = f"{path.stem}-{variant}"
-            if made := varied(path.read_text(encoding="utf-8"), variant):
+            if made := varied(text, variant):
                 yield name, re.sub(r"- name: \S+", f"- name: {name}", made)
 
 

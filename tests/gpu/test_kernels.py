@@ -142,6 +142,16 @@ def wrong(made: Plan, session: CudaSession, spec: DataSpec) -> list[str]:
     return [f"group {v.group}: {v.message}" for v in verdicts if not v.ok]
 
 
+def repeat_alike(session: CudaSession, made: Plan, times: int) -> None:
+    """Runs that all give the D that is there, fences included, to the last bit."""
+    begin, end = made.layout.d_begin, made.layout.d_end
+    first = session.read(begin, end)
+    for _ in range(times):
+        session.poison()
+        session.run()
+        assert np.array_equal(session.read(begin, end), first)
+
+
 def named(kernel: Kernel) -> str:
     layouts = f"{kernel.a_layout[0]}{kernel.b_layout[0]}{kernel.d_layout[0]}"
     return f"{kernel.name}-{kernel.operand}-{kernel.output}-{layouts}"
@@ -220,13 +230,8 @@ def test_in_place_a_last_row_has_the_same_bits_every_time_whatever_lies_behind_i
     )
     made = planned(f"{head_of(kernel)}  - {{name: x, groups: [{groups}]}}\n", kernel)
     assert (made.launches[0].tiles["flags"] & TILE_RESIDUES > 0).all()
-    begin, end = made.layout.d_begin, made.layout.d_end
     with ran(device, made, DataSpec("normal", 31)) as session:
-        first = session.read(begin, end)
-        for _ in range(200):
-            session.poison()
-            session.run()
-            assert np.array_equal(session.read(begin, end), first)
+        repeat_alike(session, made, 200)
 
 
 # Around the edges of a warpgroup's 64 columns, of boxes, and of tiles; many of each, so that a CTA
@@ -256,16 +261,12 @@ def test_long_sums_of_32_bits_are_added_to_d_beside_others_and_the_same_every_ti
     added = made.launches[0].tiles["flags"] & TILE_ADDED > 0
     assert added.any()
     assert not added.all()
-    spec, (begin, end) = DataSpec(kind, 29), (made.layout.d_begin, made.layout.d_end)
+    spec = DataSpec(kind, 29)
     with ran(device, made, spec) as session:
         assert wrong(made, session, spec) == []
-        first = None
-        for _ in range(100):
-            session.poison()
-            session.run()
-            again = session.read(begin, end)
-            assert first is None or np.array_equal(again, first)
-            first = again
+        session.poison()
+        session.run()
+        repeat_alike(session, made, 100)
 
 
 # Widths and heights around the edges of a block of 64 columns, of the eights that a gate takes, and
@@ -358,13 +359,8 @@ def test_what_is_fused_gives_the_same_bits_a_hundred_times(
 
 def test_a_hundred_repeats_give_the_same_bits(device: CudaDevice, kernel: Kernel) -> None:
     made = planned(awkward_for(kernel), kernel)
-    begin, end = made.layout.d_begin, made.layout.d_end
     with ran(device, made, DataSpec("normal", 3)) as session:
-        first = session.read(begin, end)
-        for _ in range(100):
-            session.poison()
-            session.run()
-            assert np.array_equal(session.read(begin, end), first)
+        repeat_alike(session, made, 100)
 
 
 def test_turns_pass_between_tiles_whose_k_fits_into_the_ring_and_others(
@@ -421,14 +417,9 @@ def test_split_sums_are_right_and_the_same_every_time(
     launch = tiling.cut(made, np.arange(4), kernel, choice, tiling.H200)
     assert launch.parts.tolist() == parts
     split, spec = replace(whole, launches=(launch,)), DataSpec(kind, 13)
-    begin, end = split.layout.d_begin, split.layout.d_end
     with ran(device, split, spec) as session:
         assert wrong(split, session, spec) == []
-        first = session.read(begin, end)
-        for _ in range(100):
-            session.poison()
-            session.run()
-            assert np.array_equal(session.read(begin, end), first)
+        repeat_alike(session, split, 100)
 
 
 def test_tensor_maps_are_those_of_the_driver(device: CudaDevice, kernel: Kernel) -> None:
