@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import resource
 import shlex
 import shutil
 import signal
@@ -581,17 +580,6 @@ def test_what_needs_no_device_imports_nothing_slow(option: str, gemmctl: Command
     imported = {line.split("|")[-1].strip().partition(".")[0] for line in lines(done.stderr)}
     assert "typer" in imported
     assert not imported & {"cuda", "hypothesis", "numpy", "pydantic", "rich", "tabulate", "yaml"}
-
-
-@pytest.mark.parametrize("option", ["--version", "--help"])
-def test_what_needs_no_device_answers_at_once(option: str, gemmctl: Command) -> None:
-    def cpu_s() -> float:
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        assert gemmctl(option).returncode == 0
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-
-    assert min(cpu_s() for _ in range(3)) < 0.15
 
 
 # Any list at all

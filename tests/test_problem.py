@@ -4,7 +4,8 @@ import dataclasses
 import io
 import json
 import re
-import time
+import sys
+from collections import Counter
 from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
@@ -192,12 +193,20 @@ def test_columns_hold_one_entry_per_group() -> None:
         found.columns.m[0] = 2
 
 
-def test_a_thousand_written_groups_take_well_under_a_second() -> None:
-    text = listed(*(f"{{m: {i}, n: {i}, k: {i}}}" for i in range(1000)))
-    begin = time.process_time()
-    [found] = load(text)
-    assert time.process_time() - begin < 1
-    assert len(found.groups) == 1000
+def test_each_more_group_is_as_much_more_work_to_read() -> None:
+    def calls(count: int) -> int:
+        text = listed(*(f"{{m: {i}, n: {i}, k: {i}}}" for i in range(count)))
+        called = Counter[str]()
+        sys.setprofile(lambda _frame, event, _arg: called.update([event]))
+        try:
+            [found] = load(text)
+        finally:
+            sys.setprofile(None)
+        assert len(found.groups) == count
+        return called.total()
+
+    few, some, many = (calls(count) for count in (100, 200, 1000))
+    assert many - some == pytest.approx(8 * (some - few), rel=0.05)
 
 
 # What is refused

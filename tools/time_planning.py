@@ -1,11 +1,12 @@
-"""Time reading and planning of problem lists.
+"""Time reading and planning of problem lists, and what answers without a list.
 
     python tools/time_planning.py [problems/hetero64.yaml 10000x4096 ...]
 
 Prints a table of medians, in Markdown. COUNTxHIGHEST stands for one problem of so many different
 groups, whose M, N and K are random from 16 to HIGHEST, N and K in multiples of 8. The planning is
 what ``plan_s`` says, together and with a launch for each group; the last column is the command from
-its start to its end: it reads, plans and reports.
+its start to its end: it reads, plans and reports. Below stands what asking for the version and for
+help takes.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -32,6 +34,7 @@ from gemmctl.planning.plan import Launching
 LISTS = ("problems/hetero64.yaml", "10000x4096", "10000x256", "100000x512")
 TITLES = ("list", "groups", "tiles", "planned ms", "planned serial ms", "gemmctl plan -q, s")
 REPEATS = 5
+ASKED = ("--version", "--help")
 FEW = 20_000  # groups, up to which a plan with a launch for each is timed, too
 
 
@@ -47,6 +50,18 @@ def random_list(count: int, highest: int) -> str:
     return f"gemmctl: 1\nproblems:\n  - name: random\n    groups:\n{groups}"
 
 
+def shown(seconds: Callable[[], float], unit: float = 1) -> str:
+    """The median of some calls, in units of so many seconds."""
+    return f"{median(seconds() for _ in range(REPEATS)) / unit:.3g}"
+
+
+def command_s(*args: str) -> float:
+    """Seconds that a command takes from its start to its end."""
+    started = perf_counter()
+    subprocess.run([sys.executable, "-m", "gemmctl", *args], check=True, stdout=subprocess.DEVNULL)
+    return perf_counter() - started
+
+
 def row(name: str, path: str) -> list[str]:
     """What is printed of one list."""
     kernels = cubins.manifest().kernels
@@ -55,24 +70,15 @@ def row(name: str, path: str) -> list[str]:
         problems = reading.load([path], io.StringIO())
         return sum(made.plan_s for made in plan.make(problems, kernels, launch=launch))
 
-    def command_s() -> float:
-        command = [sys.executable, "-m", "gemmctl", "plan", "-q", path]
-        started = perf_counter()
-        subprocess.run(command, check=True)
-        return perf_counter() - started
-
-    def shown(seconds: Callable[[], float], unit: float = 1e-3) -> str:
-        return f"{median(seconds() for _ in range(REPEATS)) / unit:.3g}"
-
     made = plan.make(reading.load([path], io.StringIO()), kernels)
     groups = sum(len(one.problem.groups) for one in made)
     return [
         name,
         str(groups),
         str(sum(one.tiles for one in made)),
-        shown(lambda: plan_s("grouped")),
-        shown(lambda: plan_s("serial")) if groups <= FEW else "-",
-        shown(command_s, unit=1),
+        shown(partial(plan_s, "grouped"), unit=1e-3),
+        shown(partial(plan_s, "serial"), unit=1e-3) if groups <= FEW else "-",
+        shown(partial(command_s, "plan", "-q", path)),
     ]
 
 
@@ -90,7 +96,9 @@ def main() -> None:
                 path = str(Path(folder, f"{name}.yaml"))
                 Path(path).write_text(random_list(*map(int, shape.groups())))
             rows.append(row(name, path))
-    print(tabulate.tabulate(rows, TITLES, "github", disable_numparse=True))
+    asked = [[f"gemmctl {option}", shown(partial(command_s, option))] for option in ASKED]
+    for table, titles in ((rows, TITLES), (asked, ("command", "s"))):
+        print(tabulate.tabulate(table, titles, "github", disable_numparse=True), end="\n\n")
 
 
 if __name__ == "__main__":
