@@ -171,8 +171,10 @@ def test_wider_values_take_longer_to_store(output: str, size: int) -> None:
         ("beta: 1, c: f32", "c4"),
         ("beta: 1, ldc: 129", "c2"),
         ("bias: n", "bias"),
-        ("activation: silu", "special"),
-        ("activation: gelu, bias: m", "special"),
+        ("activation: relu", "relu"),
+        ("activation: gelu, bias: m", "gelu"),
+        ("activation: gelu_tanh", "gelu_tanh"),
+        ("activation: silu, beta: 1", "silu"),
         ("ldd: 129", "element"),
     ],
 )
@@ -183,9 +185,10 @@ def test_every_value_goes_through_what_there_is_behind_the_sums(more: str, const
     assert cycles(longer, constants=slow) == SLICE / 2 + 3 * 64 * 128
 
 
-def test_relu_takes_no_special_function() -> None:
-    slow = replace(IDEAL, special=3.0)
-    assert cycles(f"{tiles(1)}, activation: relu", constants=slow) == SLICE
+def test_with_a_gate_every_other_value_goes_through_the_activation() -> None:
+    slow = replace(IDEAL, silu=3.0)
+    gated = cycles("m: 128, n: 64, k: 64, gate: pairs, activation: silu", constants=slow)
+    assert gated == SLICE / 2 + 3 / 2 * 64 * 128
 
 
 def test_a_c_before_a_gate_comes_element_by_element() -> None:

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gemmctl.kernels.constants import ACTIVATION_GELU, K_TILE, REDUCED_ROWS
+from gemmctl.kernels.constants import K_TILE, REDUCED_ROWS
 from gemmctl.kernels.cubins import Kernel
-from gemmctl.lists.problem import Problem
+from gemmctl.lists.problem import ACTIVATIONS, Problem
 from gemmctl.operands import dtypes
 from gemmctl.planning.queue import Queue
 from gemmctl.planning.tiling import (
@@ -80,7 +80,10 @@ class Constants:
     stored_byte: float = 0.0282
     element: float = 0.359  # more where rows of D are no whole words
     bias: float = 0.304
-    special: float = 0.909  # activations that need the special-function unit
+    relu: float = 0.0771
+    gelu: float = 1.38
+    gelu_tanh: float = 0.678
+    silu: float = 0.559
     c2: float = 0.31  # a C of two bytes, added from the ring
     c4: float = 0.428  # of four bytes
     c_element: float = 1.5  # a C that comes element by element
@@ -271,7 +274,10 @@ def asked_of(problem: Problem, groups: Ints, kernel: Kernel) -> Asked:
         read = read + of_d * size_c * beta
         steps |= {
             "bias": columns.bias[groups] != 0,
-            "special": columns.activation[groups] >= ACTIVATION_GELU,
+            **{
+                name: halved * (columns.activation[groups] == ACTIVATIONS.index(name))
+                for name in ACTIVATIONS[1:]
+            },
             "c2": beta & ~by_elements & (size_c == 2),
             "c4": beta & ~by_elements & (size_c == 4),
             "c_element": by_elements,
