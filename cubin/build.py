@@ -3,7 +3,7 @@
 
     python cubin/build.py            build, write cubins and manifest.json
     python cubin/build.py --check    build elsewhere, compare with what is here byte for byte
-    python cubin/build.py --check --share 3
+    python cubin/build.py --check --share 6
                                      the same, but compile a third of the GEMM cubins of each
                                      variant; of the others compare the hashes in the manifest.
                                      Which they are, a hash of the sources says
