@@ -62,6 +62,7 @@ MOST_STEP = 0.7  # of the fit, likewise
 FIRST_DAMPING, LAST_DAMPING = 1e-2, 1e2  # of its steps; it ends when even short ones do not help,
 GAIN = 2e-3  # or the loss shrinks by less than this share
 WORST = 40  # problems that are listed
+SHIPPED = shipped.names()
 
 Row = dict[str, str]  # of what tune prints as csv: a candidate, and how all were measured
 
@@ -88,7 +89,7 @@ class Measured:
         found = re.match(r".+-\d{3}(?=-|$)", self.name)
         if found:
             return found.group()
-        ships = (name for name in shipped.names() if f"{self.name}-".startswith(f"{name}-"))
+        ships = (name for name in SHIPPED if f"{self.name}-".startswith(f"{name}-"))
         return max(ships, key=len, default=self.name)
 
     @property

@@ -259,11 +259,8 @@ def asked_of(problem: Problem, groups: Ints, kernel: Kernel) -> Asked:
     size, size_d = dtypes.BY_NAME[kernel.operand].size, dtypes.BY_NAME[kernel.output].size
     of_a, of_b, of_d = m * k * size, n * k * size, m * columns.d_columns[groups]
     read = of_a + of_b * np.where(of_b > L2_BYTES, -(-m // PANEL_ROWS), 1)
-    words, more, finished = (
-        problem.columns.whole_words[groups],
-        columns.more[groups],
-        fused(problem, groups),
-    )
+    words, more = problem.columns.whole_words[groups], columns.more[groups]
+    finished = fused(problem, groups)
     halved = np.where(columns.gate[groups] != 0, 0.5, 1.0)  # values of D for each of x
     steps = {"value": np.ones(len(groups)), "stored_byte": halved * size_d, "element": ~words}
     read = read + of_d * size_d * (more & ~finished)
@@ -275,8 +272,8 @@ def asked_of(problem: Problem, groups: Ints, kernel: Kernel) -> Asked:
         steps |= {
             "bias": columns.bias[groups] != 0,
             **{
-                name: halved * (columns.activation[groups] == ACTIVATIONS.index(name))
-                for name in ACTIVATIONS[1:]
+                name: halved * (columns.activation[groups] == place)
+                for place, name in enumerate(ACTIVATIONS[1:], 1)
             },
             "c2": beta & ~by_elements & (size_c == 2),
             "c4": beta & ~by_elements & (size_c == 4),
