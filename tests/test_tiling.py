@@ -24,6 +24,7 @@ from gemmctl.kernels.constants import (
     TILE_EIGHTS,
     TILE_FUSED,
     TILE_GATED,
+    TILE_ONCE,
     TILE_RESIDUES,
     TILE_WORDS,
     WIDTH_STEP,
@@ -37,8 +38,10 @@ from gemmctl.planning.tiling import (
     H200,
     LONG_K,
     LONG_SHARE,
+    MANY_UNTIL,
     MIN_SPLIT_K_TILES,
     MOST_PARTS,
+    ONCE_ROWS,
     PANEL_ROWS,
     TILE,
     TURNING_K,
@@ -521,29 +524,43 @@ def test_a_tile_comes_first_from_an_eighth_of_a_clusters_share_of_all_slices_on(
         assert launch_of(some, of).tiles["group"][0] == group
 
 
-def test_tiles_of_few_rows_are_spread_evenly_among_those_of_many() -> None:
-    few, many = "m: 64, n: 512, k: 64", "m: 1024, n: 512, k: 64"
-    tiles = launch_of(make_problem(few, many), kernel("128x256")).tiles
-    small = np.cumsum(tiles["group"] == 0)
-    expected = np.arange(1, len(tiles) + 1) * (small[-1] / len(tiles))
-    assert 0 < small[-1] < len(tiles)
-    assert np.abs(small - expected).max() < 0.75
+def test_tiles_of_few_rows_are_spread_evenly_among_those_of_many_which_end_earlier() -> None:
+    few, many = "m: 64, n: 5120, k: 64", "m: 1024, n: 5120, k: 64"
+    small = launch_of(make_problem(few, many), kernel("128x256")).tiles["group"] == 0
+    behind = int(small[::-1].argmin())  # tiles of few rows behind the last one of many
+    assert behind == pytest.approx((1 - MANY_UNTIL) * small.sum(), abs=1)
+    among = small[: len(small) - behind]
+    expected = np.arange(1, len(among) + 1) * among.mean()
+    assert np.abs(np.cumsum(among) - expected).max() < 1
 
 
-@given(cuts())
-def test_the_tiles_of_a_group_keep_their_order(drawn: Cut) -> None:
-    some, launch = drawn
-    for entry, group in enumerate(launch.groups):
-        alone = cut(some, np.array([group]), launch.kernel, launch.choice, launch.machine)
-        places = [
-            list(
-                dict.fromkeys(
-                    (t["m0"] - t["row"], t["n0"]) for t in stores(part) if t["group"] == g
-                )
-            )
-            for part, g in ((launch, entry), (alone, 0))
-        ]
-        assert places[0] == places[1]
+@pytest.mark.parametrize("name", ["128x256", "128x192-c2p", "128x256-x", "64x256-px"])
+@pytest.mark.parametrize(
+    ("group", "once"),
+    [
+        (f"m: {ONCE_ROWS}, n: 300, k: {LONG_K}", True),
+        (f"m: 1, n: 300, k: {LONG_K}", True),
+        (f"m: {ONCE_ROWS + 1}, n: 300, k: {LONG_K}", False),
+        (f"m: {ONCE_ROWS}, n: 300, k: {LONG_K - K_TILE}", False),
+    ],
+)
+def test_a_b_that_few_rows_read_over_a_long_k_need_not_stay_in_the_l2(
+    name: str, group: str, once: bool
+) -> None:
+    tiles = launch_of(make_problem(group), kernel(name)).tiles
+    assert ((tiles["flags"] & TILE_ONCE > 0) == once).all()
+
+
+def test_a_b_that_several_tiles_read_stays_however_few_their_rows() -> None:
+    some, of = make_problem(f"m: {ONCE_ROWS}, n: 128, k: {LONG_K}"), kernel("128x256")
+    narrow = launch_of(some, of, width=ONCE_ROWS // 2)
+    assert len(narrow.tiles) == 2
+    assert not (narrow.tiles["flags"] & TILE_ONCE).any()
+
+
+def test_where_all_of_a_cluster_share_what_is_read_once_the_l2_is_not_told() -> None:
+    some = make_problem(f"m: 1, n: 300, k: {LONG_K}")
+    assert not (launch_of(some, kernel("128x256-c2x")).tiles["flags"] & TILE_ONCE).any()
 
 
 # What is worth considering

@@ -98,15 +98,21 @@ __device__ __forceinline__ bool consume_tile(Shared<C>& shared, const Params& pa
     constexpr bool adds = !C::Output::half && !C::d_across;
     if (adds && threadIdx.x % 128 == 0 && tile.flags & TILE_ADDED)
         ptx::tensor_map_acquire(&params.maps[tile.group].c);
-    uint32_t place = 0;
-    const auto add = [&](auto& sums, const Tile& tile, uint32_t part) {
-        if constexpr (adds)
-            add_tile(sums, tile, part, params.maps, shared.staging[consumer], place, consumer);
-    };
-    // Once the thread that issued all that was added has waited until it was read from the buffers.
-    const auto empty_buffers = [&] {
-        if (threadIdx.x % 128 == 0) ptx::bulk_wait_read<0>();
-        ptx::warpgroup_sync(consumer);
+    // The L2 adds alpha A B to D, of a warpgroup's blocks from `first_block` on.
+    const auto add_blocks = [&](auto& sums, float alpha, const Tile& tile, int first_block) {
+        if constexpr (adds) {
+            constexpr int blocks = std::extent_v<std::remove_reference_t<decltype(sums)>>;
+            uint32_t place = 0;
+            scale(sums, alpha);
+            ptx::warpgroup_sync(consumer);  // all have read what was in the buffers
+#pragma unroll
+            for (int i = 0; i < blocks; ++i)
+                add_tile(sums[i], tile, part_of<C>(consumer, first_block + i), params.maps,
+                         shared.staging[consumer], place, consumer);
+            // Who issued it all waits until it was read from the buffers.
+            if (threadIdx.x % 128 == 0) ptx::bulk_wait_read<0>();
+            ptx::warpgroup_sync(consumer);
+        }
     };
     // What sums become before they are rounded. `fuses`: whether there is code for more than alpha A B.
     const auto finish = [&](auto& sums, const Ending& ending, int first_block, auto fuses) {
@@ -137,10 +143,7 @@ __device__ __forceinline__ bool consume_tile(Shared<C>& shared, const Params& pa
                 const Ending ending(tile);
                 constexpr std::bool_constant<!C::d_across> fuses;
                 if (adds && ending.added()) {
-                    scale(sums, ending.alpha);
-                    ptx::warpgroup_sync(consumer);  // all have read what was in the buffers
-                    add(sums[0], tile, part);
-                    empty_buffers();
+                    add_blocks(sums, ending.alpha, tile, i);
                     continue;
                 }
                 finish(sums, ending, i, fuses);
@@ -170,11 +173,7 @@ __device__ __forceinline__ bool consume_tile(Shared<C>& shared, const Params& pa
             } else if (adds && ending.added()) {                                              \
                 held = !C::pingpong;                                                          \
                 if (!held) give_back(shared, n);                                              \
-                scale(sums, ending.alpha);                                                    \
-                ptx::warpgroup_sync(consumer); /* all have read what was in the buffers */    \
-                _Pragma("unroll") for (int i = 0; i < C::blocks; ++i)                         \
-                    add(sums[i], kept, part_of<C>(consumer, i));                              \
-                empty_buffers();                                                              \
+                add_blocks(sums, ending.alpha, kept, 0);                                      \
                 break;                                                                        \
             } else {                                                                          \
                 finish(sums, ending, 0, fuses);                                               \

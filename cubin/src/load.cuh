@@ -16,14 +16,14 @@
 // Rows of an operand from row `row` on, at K from `column` on: one box, or where K lies across, one for
 // every BOX_ROWS of them.
 template <class C, bool across>
-__device__ __forceinline__ void load_rows(uint32_t to, const TensorMap& map, uint32_t full, int column,
-                                          int row, uint32_t rows) {
+__device__ __forceinline__ void load_rows(uint32_t to, const TensorMap& map, uint32_t full,
+                                          uint64_t policy, int column, int row, uint32_t rows) {
     if constexpr (!across) {
-        ptx::tensor_load(to, &map, full, column, row);
+        ptx::tensor_load(to, &map, full, policy, column, row);
     } else {
 #pragma unroll 1
         for (uint32_t done = 0; done < rows; done += BOX_ROWS)
-            ptx::tensor_load(to + done * C::row_bytes, &map, full, row + done, column);
+            ptx::tensor_load(to + done * C::row_bytes, &map, full, policy, row + done, column);
     }
 }
 
@@ -50,19 +50,19 @@ __device__ __forceinline__ void load_shared_a(uint32_t to, const TensorMap& map,
 // box brings them all where there are whole eights; else each brings eight of both. Where K lies across B
 // there are no gates.
 template <class C>
-__device__ __forceinline__ void load_b(uint32_t to, const Maps& maps, uint32_t full, int column,
-                                       int row, uint32_t flags) {
+__device__ __forceinline__ void load_b(uint32_t to, const Maps& maps, uint32_t full,
+                                       uint64_t policy, int column, int row, uint32_t flags) {
     if (C::b_across || !(flags & TILE_GATED)) {
-        load_rows<C, C::b_across>(to, maps.b, full, column, row, C::rows);
+        load_rows<C, C::b_across>(to, maps.b, full, policy, column, row, C::rows);
         return;
     }
     if (flags & TILE_EIGHTS) {
-        ptx::tensor_load(to, &maps.b, full, column, 0, 0, row / 16);
+        ptx::tensor_load(to, &maps.b, full, policy, column, 0, 0, row / 16);
         return;
     }
 #pragma unroll 1
     for (int i = 0; i < C::rows / 16; ++i)
-        ptx::tensor_load(to + i * 16 * C::row_bytes, &maps.b, full, column, row / 2 + i * 8, 0);
+        ptx::tensor_load(to + i * 16 * C::row_bytes, &maps.b, full, policy, column, row / 2 + i * 8, 0);
 }
 
 // C of a tile, in stages of their own: 128 bytes of its rows in each.
@@ -75,8 +75,8 @@ __device__ __forceinline__ void load_c(Shared<C>& shared, const Ring& ring, cons
         ptx::barrier_wait(ptx::shared_address(&shared.empty[stage.index]), stage.round ^ 1);
         ptx::acquire_for_copies();
         ptx::barrier_expect(full, tile.box * C::row_bytes);
-        ptx::tensor_load(stage_address(shared, ring, stage.index), &maps.c, full, column,
-                         tile.m0);
+        ptx::tensor_load(stage_address(shared, ring, stage.index), &maps.c, full, ptx::NO_HINT,
+                         column, tile.m0);
         column += step;
         stage.advance(ring);
     }
@@ -99,7 +99,8 @@ __device__ __forceinline__ void load_c_residues(Shared<C>& shared, const Ring& r
 #pragma unroll 1
         for (uint32_t residue = 0; residue < RESIDUES; ++residue)
             ptx::tensor_load(to + residue * residue_pitch(tile.box), &residues.c[residue], full,
-                             column, static_cast<int>(tile.m0 / RESIDUES - residue_lead(residue)));
+                             ptx::NO_HINT, column,
+                             static_cast<int>(tile.m0 / RESIDUES - residue_lead(residue)));
         column += step;
         stage.advance(ring);
     }
@@ -135,6 +136,7 @@ __device__ __forceinline__ void load_operands(Shared<C>& shared, const Params& p
             last_group = tile.group;
         }
         const uint32_t bytes = C::b_bytes + tile.box * C::row_bytes;
+        const uint64_t once = tile.flags & TILE_ONCE ? ptx::EVICT_FIRST : ptx::NO_HINT;
         const int b_row = tile.n0 + rank * C::rows;
         const bool backward = tile.flags & TILE_BACKWARD;
         const int step = backward ? -K_TILE : K_TILE;
@@ -145,9 +147,10 @@ __device__ __forceinline__ void load_operands(Shared<C>& shared, const Params& p
             const uint32_t a = b + C::b_bytes;
             ptx::barrier_wait(ptx::shared_address(&shared.empty[stage.index]), stage.round ^ 1);
             ptx::barrier_expect(full, bytes);
-            load_b<C>(b, maps, full, column, b_row, tile.flags);
+            load_b<C>(b, maps, full, C::d_across ? ptx::NO_HINT : once, column, b_row, tile.flags);
             if constexpr (C::cluster == 1)
-                load_rows<C, C::a_across>(a, maps.a, full, column, tile.m0, tile.box);
+                load_rows<C, C::a_across>(a, maps.a, full, C::d_across ? once : ptx::NO_HINT, column,
+                                          tile.m0, tile.box);
             else
                 load_shared_a<C>(a, maps.a, full, column, tile.m0, tile.box, rank);
             column += step;

@@ -29,6 +29,7 @@ TILE_EIGHTS = 8  # and n / 2, too, is a multiple of eight
 TILE_BACKWARD = 16  # slices along K are taken from the last to the first
 TILE_RESIDUES = 32  # C comes by residues
 TILE_ADDED = 64  # alpha A B is added to D where it lies
+TILE_ONCE = 128  # B, or with operands exchanged A, is read for this tile alone
 
 # C whose rows TMA cannot step over: it can over those of one residue modulo RESIDUES, which lie
 # whole 16-byte words apart (cubin/src/residues.cuh).
