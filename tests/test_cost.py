@@ -410,6 +410,19 @@ def test_what_other_tiles_read_before_counts_in_part() -> None:
     assert extra == pytest.approx(0.5 * 2 * (2 * 512 * 640 + 384 * 640))
 
 
+@pytest.mark.parametrize(
+    ("name", "more"), [("128x256", 1.0), ("128x192-c2p", 0.5), ("64x128", 0.0)]
+)
+def test_a_in_boxes_of_many_rows_takes_longer_from_memory(name: str, more: float) -> None:
+    some = make_problem("m: 768, n: 128, k: 640")
+    flat, tall = (
+        cost.estimate(launch_of(some, name), some, replace(SLOW_MEMORY, tall=share))
+        for share in (0, 0.25)
+    )
+    extra = (tall - flat) * 132 * SLOW_MEMORY.memory_bytes
+    assert extra == pytest.approx(0.25 * more * 2 * 768 * 640)
+
+
 def test_what_takes_longer_of_memory_and_sms_counts_and_a_share_of_the_other() -> None:
     alone = replace(IDEAL, memory_bytes=4.0)
     memory = 2 * (256 * 640 + 128 * 640 + 256 * 128) / 132 / 4

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gemmctl.kernels.constants import K_TILE, REDUCED_ROWS
+from gemmctl.kernels.constants import BOX_ROWS, K_TILE, REDUCED_ROWS
 from gemmctl.kernels.cubins import Kernel
 from gemmctl.lists.problem import ACTIVATIONS, Problem
 from gemmctl.operands import dtypes
@@ -42,6 +42,7 @@ PLAYED = 8  # tiles for each cluster, up to which a list is played through
 LINE_BYTES = 128  # of the L2, and of a row of a stage
 ENOUGH_STAGES = 5  # of the ring: more hide no more latency (fits with 6 and 7 chose worse)
 CROWD = 64  # CTAs; where they all draw the same lines, these come later
+TALL_ROWS = 128  # a box with a line of more of them opens more pages of the memory
 L2_BYTES = 50e6  # what is larger comes from memory again each time it is needed again
 
 
@@ -62,6 +63,7 @@ class Constants:
     # Bytes
     memory_bytes: float = 23.6  # one SM's share of the memory bandwidth in a cycle
     write: float = 1.04  # share of the memory's time that a byte of D takes
+    tall: float = 0.08  # more of a byte that comes in a box of twice TALL_ROWS rows
     reread: float = 0.399  # the same of bytes that the L2 still holds
     feed_bytes: float = 59.9  # that one SM draws from L2 in a cycle
     crossed: float = 0.242  # more of rows that begin within a line, and so cross two
@@ -160,6 +162,7 @@ class Work:
     sum_values: Ints | int  # of an entry that adds up parts
     early: Flags  # and what follows: of Asked
     read: Ints
+    tall: Floats  # bytes of A by how many times TALL_ROWS more their boxes have
     again: Ints  # bytes that tiles read again
     written: Ints
     steps: Mapping[str, Floats]
@@ -313,6 +316,8 @@ def work_of(launches: Grid, asked: Asked, starts: Ints = ALONE) -> Work:
     in_ring = kernel.stages(np.maximum.reduceat(launches.widths, starts))
     of_a = launches.widths / kernel.cluster
     beside = np.minimum(high, np.maximum(PANEL_ROWS / launches.widths, of / wide))
+    boxes = BOX_ROWS if kernel.a_across else launches.widths
+    taller: Floats = np.maximum(boxes / TALL_ROWS - 1, np.zeros_like(width))
     across = kernel.rows * asked.crossing_b + of_a * asked.crossing_a
     return Work(
         starts=starts,
@@ -341,6 +346,7 @@ def work_of(launches: Grid, asked: Asked, starts: Ints = ALONE) -> Work:
         sum_values=REDUCED_ROWS * held,
         early=asked.early,
         read=asked.read,
+        tall=taller * asked.of_a,
         again=asked.of_a * (wide - 1) + asked.of_b * (high - 1),
         written=asked.written,
         steps=asked.steps,
@@ -488,7 +494,8 @@ def _play(free: list[float], entries: Floats, begin: float = 0.0) -> None:
 
 def together(work: Work, times: Times, busy: Floats, constants: Constants) -> Floats:
     """Cycles of launches whose SMs are busy for so many, and that move bytes meanwhile."""
-    nbytes = work.read + constants.reread * work.again + constants.write * work.written
+    read = work.read + constants.tall * work.tall + constants.reread * work.again
+    nbytes = read + constants.write * work.written
     memory = np.add.reduceat(nbytes, work.starts) / constants.memory_bytes / work.sms
     ends = np.maximum.reduceat(np.where(work.parts > 1, 0.0, times.end), work.starts)
     latency = constants.launch_latency + constants.cluster_latency * work.clustered
