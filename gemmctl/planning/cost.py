@@ -63,8 +63,8 @@ class Constants:
     # Bytes
     memory_bytes: float = 23.6  # one SM's share of the memory bandwidth in a cycle
     write: float = 1.04  # share of the memory's time that a byte of D takes
-    tall: float = 0.08  # more of a byte that comes in a box of twice TALL_ROWS rows
     reread: float = 0.399  # the same of bytes that the L2 still holds
+    tall: float = 0.08  # more of a byte that comes in a box of twice TALL_ROWS rows
     feed_bytes: float = 59.9  # that one SM draws from L2 in a cycle
     crossed: float = 0.242  # more of rows that begin within a line, and so cross two
     crowded: float = 1.85  # more of rows of B that CROWD CTAs read at one time
