@@ -317,7 +317,6 @@ def work_of(launches: Grid, asked: Asked, starts: Ints = ALONE) -> Work:
     of_a = launches.widths / kernel.cluster
     beside = np.minimum(high, np.maximum(PANEL_ROWS / launches.widths, of / wide))
     boxes = BOX_ROWS if kernel.a_across else launches.widths
-    taller: Floats = np.maximum(boxes / TALL_ROWS - 1, np.zeros_like(width))
     across = kernel.rows * asked.crossing_b + of_a * asked.crossing_a
     return Work(
         starts=starts,
@@ -346,7 +345,7 @@ def work_of(launches: Grid, asked: Asked, starts: Ints = ALONE) -> Work:
         sum_values=REDUCED_ROWS * held,
         early=asked.early,
         read=asked.read,
-        tall=taller * asked.of_a,
+        tall=np.maximum(boxes / TALL_ROWS - 1, 0.0) * asked.of_a,
         again=asked.of_a * (wide - 1) + asked.of_b * (high - 1),
         written=asked.written,
         steps=asked.steps,
