@@ -17,6 +17,7 @@ from gemmctl.planning import cost
 from gemmctl.planning.cost import FITTED, L2_BYTES, WGMMA_FLOP, Constants
 from gemmctl.planning.queue import in_turn
 from gemmctl.planning.tiling import (
+    ADDED_K,
     ALONE,
     H200,
     PANEL_ROWS,
@@ -185,6 +186,14 @@ def test_every_value_goes_through_what_there_is_behind_the_sums(more: str, const
     assert cycles(longer, constants=slow) == SLICE / 2 + 3 * 64 * 128
 
 
+def test_values_that_the_l2_adds_to_d_take_longer() -> None:
+    slow, tile = replace(IDEAL, added=3.0), "m: 128, n: 128, d: f32, beta: 1, inplace: true"
+    short, long = (
+        cycles(f"{tile}, k: {k}", output="f32", constants=slow) for k in (ADDED_K - 64, ADDED_K)
+    )
+    assert (short, long) == (14 * SLICE / 2, 15 * SLICE / 2 + 3 * 64 * 128)
+
+
 def test_with_a_gate_every_other_value_goes_through_the_activation() -> None:
     slow = replace(IDEAL, silu=3.0)
     gated = cycles("m: 128, n: 64, k: 64, gate: pairs, activation: silu", constants=slow)
@@ -230,7 +239,7 @@ def test_rows_of_b_that_many_ctas_draw_at_one_time_come_later() -> None:
     assert crowd == pytest.approx((128 * (1 + 0.5) + 256) * 128)
 
 
-def test_a_sixth_stage_hides_no_more_latency() -> None:
+def test_a_seventh_stage_hides_no_more_latency() -> None:
     constants = replace(IDEAL, stage_latency=40 * SLICE)
     six, eight = (
         cycles(f"m: {m}, n: 128, k: 640", name="128x256", constants=constants) for m in (128, 64)
@@ -244,7 +253,21 @@ def test_a_stage_that_two_ctas_share_takes_longer_to_fill() -> None:
         cycles("m: 256, n: 256, k: 640", name=name, constants=constants)
         for name in ("128x256", "128x256-c2")
     )
-    assert (alone, joint) == (10 * SLICE, 10 * 40 * SLICE / 4)
+    assert (alone, joint) == (10 * SLICE, 10 * 40 * SLICE / 3)
+
+
+def test_the_slowest_clusters_are_waited_for_in_the_last_wave() -> None:
+    """Of two tiles for each cluster one is."""
+    constants = replace(IDEAL, slow_latency=40 * SLICE)
+    one, two = (
+        cycles(
+            f"m: 256, n: 256, k: 640, count: {66 * waves}", name="128x256-c2", constants=constants
+        )
+        for waves in (1, 2)
+    )
+    assert (one, two) == pytest.approx((10 * 40 * SLICE / 3, 2 * 10 * 20 * SLICE / 3))
+    alone = cycles(tiles(132, k=640), constants=constants)
+    assert alone == 10 * SLICE
 
 
 def test_a_wave_of_unequal_tiles_takes_as_long_as_the_widest() -> None:
@@ -296,7 +319,7 @@ def test_a_turn_waits_longer_where_the_record_is_given_back_late(more: str, cons
 
 def test_a_stage_of_the_ring_takes_a_while_to_fill_however_short_its_multiplication() -> None:
     constants = replace(IDEAL, stage_latency=40 * SLICE)
-    assert cycles(tiles(1, k=640), constants=constants) == 10 * 40 * SLICE / 4  # stages
+    assert cycles(tiles(1, k=640), constants=constants) == 10 * 40 * SLICE / 3  # of four stages
 
 
 def test_narrow_tiles_wait_for_all_of_b_in_shared_memory() -> None:

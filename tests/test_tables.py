@@ -114,7 +114,7 @@ def test_activations_and_gates_are_numbered_as_they_are_listed() -> None:
 def test_tiles_and_their_rows_are_those_of_the_launch() -> None:
     made = plan_of(*GROUPS)
     for launch, table in zip(made.launches, built(made), strict=True):
-        assert table.width.tolist() == launch.widths.tolist()
+        assert table.width.tolist() == launch.boxes.tolist()
         assert np.array_equal(table.tiles, launch.tiles)
 
 

@@ -14,6 +14,9 @@ from hypothesis import strategies as st
 
 from gemmctl.kernels import cubins
 from gemmctl.kernels.constants import (
+    FINE_FROM,
+    FINE_STEP,
+    FINE_TO,
     FUSED_NARROW,
     FUSED_STEP,
     K_TILE,
@@ -303,12 +306,65 @@ def test_there_the_last_tiles_are_as_narrow_as_fits_and_load_as_much_as_all() ->
     assert launch.padded_macs == (192 + 192 + 32) * 256 * 64
 
 
+@pytest.mark.parametrize(
+    ("changes", "m", "name", "width", "box"),
+    [
+        ("", 150, "128x192-c2p", 152, 160),
+        ("alpha: 2", 150, "128x256", 152, 160),
+        ("", 152, "128x192-c2p", 152, 160),
+        ("", 153, "128x192-c2p", 160, 160),
+        ("", 97, "128x192-c2p", 104, 112),
+        ("", 96, "128x192-c2p", 96, 96),
+        ("", 88, "128x192-c2p", 96, 96),
+        ("", 300, "128x192-c2p", 152, 160),
+        ("", 64, "128x192-c2px", 104, 112),  # of 200 columns
+        ("", 200, "128x256", 208, 208),
+        ("ldd: 201", 150, "128x192-c2p", 160, 160),
+        ("beta: 1", 150, "128x192-c2p", 192, 192),
+    ],
+)
+def test_wide_tiles_of_nothing_but_alpha_a_b_multiply_fewer_rows_than_they_load(
+    changes: str, m: int, name: str, width: int, box: int
+) -> None:
+    launch = launch_of(make_problem(f"m: {m}, n: 200, k: 640, {changes}"), kernel(name))
+    assert set(launch.tiles["width"].tolist()) == set(launch.widths.tolist()) == {width}
+    assert set(launch.tiles["box"].tolist()) == set(launch.boxes.tolist()) == {box}
+    assert sorted(set(launch.tiles["m0"].tolist()))[-1] % width == 0
+
+
+def test_widths_in_finer_steps_have_to_save_more_than_their_code_costs() -> None:
+    """Of 64 groups of 98 and as many of 130 rows, each eight rows."""
+    for k, widths in ((640, {112, 144}), (4096, {104, 136})):
+        some = make_problem(*(f"m: {m}, n: 256, k: {k}" for m in (98, 130) for _ in range(64)))
+        assert set(launch_of(some, kernel("128x192-c2p")).widths.tolist()) == widths
+
+
+def test_parts_of_a_sum_have_whole_steps() -> None:
+    of = kernel("128x192-c2p")
+    some = make_problem("m: 150, n: 200, k: 1024")
+    split = cut(some, np.arange(1), of, Choice(of.name, 192, 2), H200)
+    assert set(split.tiles["width"].tolist()) == {160, REDUCED_ROWS}
+
+
+def test_where_k_lies_across_a_tiles_multiply_whole_boxes() -> None:
+    some = make_problem("m: 136, n: 200, k: 640, a_layout: col")
+    wanted = ("128x192-c2p", "bf16", "bf16", "col", "col")
+    (of,) = (k for k in KERNELS if (k.name, *k.multiplies) == wanted)
+    launch = cut(some, np.arange(1), of, Choice(of.name, 192), H200)
+    assert launch.widths.tolist() == launch.boxes.tolist() == [192]
+
+
 @given(cuts())
 def test_every_tile_has_a_width_that_its_kernel_has_code_for(drawn: Cut) -> None:
     _, launch = drawn
     tiles = launch.tiles[launch.tiles["k_tiles"] > 0]
-    for rows in (tiles["width"], tiles["box"]):
-        assert (rows % launch.kernel.width_step == 0).all()
+    step = launch.kernel.width_step
+    fine = tiles["width"] % step > 0
+    finer = np.arange(FINE_FROM + FINE_STEP, FINE_TO, FINE_STEP)
+    assert np.isin(tiles["width"][fine], finer).all() and (fine.any() <= (step == WIDTH_STEP))
+    assert (tiles["flags"][fine] & (TILE_WORDS | TILE_FUSED | TILE_ADDED) == TILE_WORDS).all()
+    assert (tiles["splits"][fine] == 0).all()
+    assert (tiles["box"] % step == 0).all()
     assert (tiles["width"] <= tiles["box"]).all() and (
         tiles["box"] <= launch.kernel.max_width
     ).all()
@@ -325,9 +381,9 @@ def test_tiles_are_as_few_as_their_width_allows_and_no_wider_than_that_takes(dra
     high = -(-m // launch.choice.width)  # tiles on top of each other
     assert (launch.widths <= max(launch.choice.width, FUSED_NARROW)).all()
     step = launch.kernel.width_step
-    assert (launch.widths % WIDTH_STEP == 0).all() and (widths % step == 0).all()
+    assert (launch.widths % FINE_STEP == 0).all() and (launch.boxes[plain] % step == 0).all()
     assert (-(-m // widths) <= high).all()
-    assert ((widths - step) * high < m).all()
+    assert ((launch.boxes[plain] - step) * high < m).all()
 
 
 # Split sums
@@ -537,18 +593,19 @@ def test_tiles_of_few_rows_are_spread_evenly_among_those_of_many_which_end_earli
 
 @given(cuts())
 def test_the_tiles_of_a_group_keep_their_order(drawn: Cut) -> None:
+    """That which they have alone, if they are as many there."""
+
+    def places(of: Launch, group: int) -> list[tuple[int, int]]:
+        stored = (t for t in stores(of) if t["group"] == group)
+        own = [(int(t["m0"] - t["row"]), int(t["n0"])) for t in stored]
+        rows = sorted({row for row, _ in own})
+        return list(dict.fromkeys((rows.index(row), column) for row, column in own))
+
     some, launch = drawn
     for entry, group in enumerate(launch.groups):
         alone = cut(some, np.array([group]), launch.kernel, launch.choice, launch.machine)
-        places = [
-            list(
-                dict.fromkeys(
-                    (t["m0"] - t["row"], t["n0"]) for t in stores(part) if t["group"] == g
-                )
-            )
-            for part, g in ((launch, entry), (alone, 0))
-        ]
-        assert places[0] == places[1]
+        if launch.high[entry] == alone.high[0]:
+            assert places(launch, entry) == places(alone, 0)
 
 
 @pytest.mark.parametrize("name", ["128x256", "128x192-c2p", "128x256-x", "64x256-px"])
@@ -712,7 +769,8 @@ def test_an_entry_is_laid_out_as_the_kernel_reads_it() -> None:
 
 def test_the_kernel_has_a_main_loop_for_every_width() -> None:
     widths = [int(width) for width in re.findall(r"\bWIDTH\((\d+)\)", text("consume.cuh"))]
-    assert widths == [WIDTH_STEP * (i + 1) for i in range(WIDTHS)]
+    whole = range(WIDTH_STEP, WIDTHS * WIDTH_STEP + 1, WIDTH_STEP)
+    assert widths == sorted({*whole, *range(FINE_FROM, FINE_TO, FINE_STEP)})
 
 
 # The ring

@@ -64,6 +64,8 @@ GAIN = 2e-3  # or the loss shrinks by less than this share
 WORST = 40  # problems that are listed
 SHIPPED = shipped.names()
 
+FINE_SINCE = "2026-11-22T13:00"  # measured before, all widths of tiles were in whole steps
+
 Row = dict[str, str]  # of what tune prints as csv: a candidate, and how all were measured
 
 
@@ -368,7 +370,7 @@ def read(rows: Sequence[Row], problems: Iterable[Problem]) -> Iterator[Measured]
             print(f"skipped {name}: not in the lists as it was measured", file=sys.stderr)
             continue
         candidates = [
-            (choices, float(row["median_s"]))
+            (choices, row["date"] < FINE_SINCE, float(row["median_s"]))
             for row in tried
             if (choices := _choices(row["choice"]))
             and all(choice.kernel in order for choice in choices)
@@ -383,20 +385,25 @@ def read(rows: Sequence[Row], problems: Iterable[Problem]) -> Iterator[Measured]
         yield Measured(
             problem=problem,
             exchanged=work,
-            choices=tuple(choices for choices, _ in candidates),
-            launches=tuple(_grids(work, choices, machine) for choices, _ in candidates),
+            choices=tuple(choices for choices, *_ in candidates),
+            launches=tuple(_grids(work, c, machine, whole) for c, whole, _ in candidates),
             packed_bytes=_packed(problem, work),
-            seconds=np.array([seconds for _, seconds in candidates]),
+            seconds=np.array([seconds for *_, seconds in candidates]),
         )
 
 
-def _grids(work: Problem, choices: Sequence[Choice], machine: Machine) -> tuple[Grid, ...]:
-    """How every launch is cut."""
+def _grids(
+    work: Problem, choices: Sequence[Choice], machine: Machine, whole: bool
+) -> tuple[Grid, ...]:
+    """How every launch is cut; ``whole``: with widths in whole steps."""
     grids = []
     alike = plan.alike(work, cubins.manifest().kernels)
     for choice, (groups, fitting) in zip(choices, alike, strict=True):
         (kernel,) = (kernel for kernel in fitting if kernel.name == choice.kernel)
-        grids.append(tiling.grid(work, groups, kernel, choice.width, machine, choice.splits))
+        found = tiling.grid(work, groups, kernel, choice.width, machine, choice.splits)
+        finer = found.widths < found.boxes
+        last = np.where(finer, found.boxes, found.last)
+        grids.append(replace(found, widths=found.boxes, last=last) if whole else found)
     return tuple(grids)
 
 

@@ -25,6 +25,17 @@ __host__ __device__ constexpr bool fusible(int width) {
     return !C::d_across && (width % FUSED_STEP == 0 || width == FUSED_NARROW);
 }
 
+// Widths with code: multiples of the kernel's step, and finer ones for tiles of D = alpha A B alone.
+template <class C>
+__host__ __device__ constexpr bool fine(int width) {
+    return width % C::width_step != 0;
+}
+template <class C>
+__host__ __device__ constexpr bool has_code(int width) {
+    const bool finer = width % FINE_STEP == 0 && width > FINE_FROM && width < FINE_TO && !C::a_across;
+    return width <= C::max_width && (!fine<C>(width) || finer);
+}
+
 // One lane of each warp gives back tile number `n`, once all have read its record.
 template <class C>
 __device__ __forceinline__ void give_back(Shared<C>& shared, uint32_t n) {
@@ -155,13 +166,13 @@ __device__ __forceinline__ bool consume_tile(Shared<C>& shared, const Params& pa
             break;
 #define WIDTH(w)                                                                              \
     case w:                                                                                   \
-        if constexpr (w <= C::max_width && w % C::width_step == 0) {                          \
+        if constexpr (has_code<C>(w)) {                                                       \
             constexpr std::bool_constant<fusible<C>(w)> fuses;                                \
             Sums<C, w> sums;                                                                  \
             multiply_tile<C, w>(sums, shared, ring, stage, tile, consumer);                   \
             if constexpr (C::pingpong) ptx::await_copies();                                   \
             const Ending ending(tile);                                                        \
-            if (C::d_across ? ending.splits == 0 : ending.plain()) {                          \
+            if (fine<C>(w) || (C::d_across ? ending.splits == 0 : ending.plain())) {          \
                 /* Where D lies is there; by rows, a later barrier shows it. */               \
                 if (C::d_across && C::pingpong) ptx::warpgroup_sync(consumer);                \
                 scale(sums, ending.alpha);                                                    \
@@ -191,8 +202,10 @@ __device__ __forceinline__ bool consume_tile(Shared<C>& shared, const Params& pa
                 store(sums[i], held ? tile : kept, part_of<C>(consumer, i));                  \
         }                                                                                     \
         break;
-        WIDTH(16) WIDTH(32) WIDTH(48) WIDTH(64) WIDTH(80) WIDTH(96) WIDTH(112) WIDTH(128)
-        WIDTH(144) WIDTH(160) WIDTH(176) WIDTH(192) WIDTH(208) WIDTH(224) WIDTH(240) WIDTH(256)
+        WIDTH(16) WIDTH(32) WIDTH(48) WIDTH(64) WIDTH(80) WIDTH(96)
+        WIDTH(104) WIDTH(112) WIDTH(120) WIDTH(128) WIDTH(136) WIDTH(144) WIDTH(152)
+        WIDTH(160) WIDTH(168) WIDTH(176) WIDTH(184) WIDTH(192)
+        WIDTH(208) WIDTH(224) WIDTH(240) WIDTH(256)
 #undef WIDTH
     }
     if (C::pingpong && !held) ptx::warpgroup_sync(consumer);  // all have read what was kept

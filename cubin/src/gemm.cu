@@ -2,7 +2,7 @@
 // follow it: bias, activation, gate.
 //
 // The operands are swapped: `rows` rows of B (as it is stored: one row per column of D) lie on wgmma's M
-// and up to `max_width` rows of A on its N, so that a group chooses its tile's width in steps of 16
+// and up to `max_width` rows of A on its N, so that a group chooses its tile's width in small steps
 // without another kernel. docs/kernel.md explains the choices.
 //
 // Roles: warp 0 loads A, B and C, warp 1 hands out tiles, the other warpgroups multiply and store.

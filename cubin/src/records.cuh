@@ -21,7 +21,8 @@ struct alignas(16) Tile {
     uint32_t width;
     uint32_t k0;
     uint32_t k_tiles;
-    uint32_t box;     // rows of A, and of C, that are loaded: more than its width where they end early
+    uint32_t box;     // rows of A, and of C, that are loaded: more than its width where they end early or
+                      // widths have finer steps than boxes
     uint32_t slot;
     uint32_t flag;
     uint32_t readers;  // entries that sum up the parts
@@ -64,7 +65,7 @@ struct Groups {
     const uint32_t* m;
     const uint32_t* n;
     const uint32_t* k;
-    const uint32_t* width;  // rows of A per tile
+    const uint32_t* width;  // rows of A in a box
     const uint32_t* type_c;
     const uint64_t* ptr_bias;
     const uint32_t* type_bias;

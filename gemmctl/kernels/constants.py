@@ -12,6 +12,12 @@ BOX_ROWS = 64  # rows of A or B in a box where K lies across: 128 bytes, the swi
 # across A, they come in multiples of BOX_ROWS.
 WIDTH_STEP = 16
 WIDTHS = 16  # of them: up to 256, wgmma's largest N
+# Between these, tiles of D = alpha A B may have widths in multiples of wgmma's own step, so that
+# less is multiplied for nothing, while boxes are as above: narrower ones do not wait for that, and
+# of wider ones it is little. Not where K lies across A.
+FINE_FROM = 96
+FINE_TO = 192
+FINE_STEP = 8
 REDUCED_ROWS = 16  # rows of D in an entry that adds up the parts of a split sum
 # What comes behind alpha A B has code of its own for each width of a tile, so there are few.
 FUSED_STEP = 64  # they are multiples of it

@@ -40,7 +40,7 @@ WGMMA_ROWS = 64  # of B that one wgmma multiplies, and one warpgroup stores in o
 SHARED_BYTES = 128  # that an SM's shared memory hands out in a cycle
 PLAYED = 8  # tiles for each cluster, up to which a list is played through
 LINE_BYTES = 128  # of the L2, and of a row of a stage
-ENOUGH_STAGES = 5  # of the ring: more hide no more latency (fits with 6 and 7 chose worse)
+ENOUGH_STAGES = 6  # of the ring: more hide no more latency (fits with 5 and 8 chose worse)
 CROWD = 64  # CTAs; where they all draw the same lines, these come later
 TALL_ROWS = 128  # a box with a line of more of them opens more pages of the memory
 L2_BYTES = 50e6  # what is larger comes from memory again each time it is needed again
@@ -55,48 +55,50 @@ class Constants:
     """
 
     # A launch
-    launch_latency: float = 1020.0  # of one that does nothing much, from a cold start
-    cluster_latency: float = 3620.0  # more of a kernel that starts in clusters
+    launch_latency: float = 957.0  # of one that does nothing much, from a cold start
+    cluster_latency: float = 1990.0  # more of a kernel that starts in clusters
     branch_latency: float = 6280.0  # until the next of several side by side has begun
     packing_latency: float = 11600.0  # of a launch that packs operands
-    packing_bytes: float = 17.6  # that an SM reads or writes in a cycle meanwhile
+    packing_bytes: float = 18.0  # that an SM reads or writes in a cycle meanwhile
     # Bytes
-    memory_bytes: float = 23.6  # one SM's share of the memory bandwidth in a cycle
-    write: float = 1.04  # share of the memory's time that a byte of D takes
-    reread: float = 0.399  # the same of bytes that the L2 still holds
-    tall: float = 0.08  # more of a byte that comes in a box of twice TALL_ROWS rows
-    feed_bytes: float = 59.9  # that one SM draws from L2 in a cycle
-    crossed: float = 0.242  # more of rows that begin within a line, and so cross two
-    crowded: float = 1.85  # more of rows of B that CROWD CTAs read at one time
-    stage_latency: float = 2350.0  # until a stage of the ring is full, from when it is free
-    joint_latency: float = 272.0  # more where it is free when both CTAs of a cluster are done
+    memory_bytes: float = 21.9  # one SM's share of the memory bandwidth in a cycle
+    write: float = 0.775  # share of the memory's time that a byte of D takes
+    reread: float = 0.321  # the same of bytes that the L2 still holds
+    tall: float = 0.181  # more of a byte that comes in a box of twice TALL_ROWS rows
+    feed_bytes: float = 56.8  # that one SM draws from L2 in a cycle
+    crossed: float = 0.243  # more of rows that begin within a line, and so cross two
+    crowded: float = 1.56  # more of rows of B that CROWD CTAs read at one time
+    stage_latency: float = 1960.0  # until a stage of the ring is full, from when it is free
+    joint_latency: float = 140.0  # more where it is free when both CTAs of a cluster are done
+    slow_latency: float = 835.0  # more in one cluster of five, which all wait for in a single wave
     # A tile: what is not hidden behind the tile before
-    tile_latency: float = 1730.0
-    shared_latency: float = 1960.0  # where two CTAs share an SM
-    turn_latency: float = 4820.0  # where warpgroups take turns, and give records back late
-    early_latency: float = 3570.0  # where they give records back early
-    lined: float = 0.835  # share of that, and of the values' time, where D is written by columns
-    draw_latency: float = 3400.0  # more where no record but the next is asked for ahead
+    tile_latency: float = 2020.0
+    shared_latency: float = 2400.0  # where two CTAs share an SM
+    turn_latency: float = 5030.0  # where warpgroups take turns, and give records back late
+    early_latency: float = 4050.0  # where they give records back early
+    lined: float = 0.862  # share of that, and of the values' time, where D is written by columns
+    draw_latency: float = 2440.0  # more where no record but the next is asked for ahead
     # What each value takes on its way from the sums to memory
-    value: float = 0.0139
-    stored_byte: float = 0.0282
-    element: float = 0.359  # more where rows of D are no whole words
-    bias: float = 0.304
-    relu: float = 0.0771
-    gelu: float = 1.38
-    gelu_tanh: float = 0.678
-    silu: float = 0.559
-    c2: float = 0.31  # a C of two bytes, added from the ring
-    c4: float = 0.428  # of four bytes
+    value: float = 0.0141
+    stored_byte: float = 0.0347
+    element: float = 0.361  # more where rows of D are no whole words
+    bias: float = 0.187
+    relu: float = 0.075
+    gelu: float = 1.96
+    gelu_tanh: float = 0.794
+    silu: float = 0.435
+    c2: float = 0.314  # a C of two bytes, added from the ring
+    c4: float = 0.402  # of four bytes
     c_element: float = 1.5  # a C that comes element by element
+    added: float = 0.205  # a sum that the L2 adds to D
     # Parts of a split sum
     part_value: float = 1.3  # that is written
     sum_latency: float = 10600.0  # of an entry that adds up parts
-    sum_value: float = 0.563  # of each part that is added up
+    sum_value: float = 0.595  # of each part that is added up
     # What overlaps
-    exposed_feed: float = 0.32  # feeding and multiplying
-    exposed_turn: float = 0.0152  # one warpgroup's epilogue and the other's multiplying
-    exposed_memory: float = 0.158  # the SMs' work and the bytes from memory
+    exposed_feed: float = 0.182  # feeding and multiplying
+    exposed_turn: float = 0.0163  # one warpgroup's epilogue and the other's multiplying
+    exposed_memory: float = 0.215  # the SMs' work and the bytes from memory
 
 
 FITTED = Constants()
@@ -148,6 +150,7 @@ class Work:
     k_tiles: Ints
     sharing: Floats  # CTAs that an SM's tensor cores and loads are shared by
     stages: Ints  # of the ring, that hide latency
+    last_wave: Floats  # share of a cluster's tiles that are in its last wave
     joint: bool | Flags  # whether CTAs of a cluster share them
     pingpong: Flags | bool
     late: Floats  # share of tiles that are drawn while the one before is at work, no sooner
@@ -266,7 +269,8 @@ def asked_of(problem: Problem, groups: Ints, kernel: Kernel) -> Asked:
     finished = fused(problem, groups)
     halved = np.where(columns.gate[groups] != 0, 0.5, 1.0)  # values of D for each of x
     steps = {"value": np.ones(len(groups)), "stored_byte": halved * size_d, "element": ~words}
-    read = read + of_d * size_d * (more & ~finished)
+    steps["added"] = more & ~finished
+    read = read + of_d * size_d * steps["added"]
     if finished.any():
         beta = (columns.beta[groups] != 0) & finished
         by_elements = c_by_elements(problem, groups)
@@ -313,10 +317,10 @@ def work_of(launches: Grid, asked: Asked, starts: Ints = ALONE) -> Work:
     cycles = np.maximum(width / 2, (WGMMA_ROWS + width) * 32 / SHARED_BYTES)
     held = kernel.rows // (1 if kernel.pingpong else kernel.threads // 128 - 1)
     size = dtypes.BY_NAME[kernel.operand].size
-    in_ring = kernel.stages(np.maximum.reduceat(launches.widths, starts))
-    of_a = launches.widths / kernel.cluster
+    in_ring = kernel.stages(np.maximum.reduceat(launches.boxes, starts))
+    of_a = launches.boxes / kernel.cluster
     beside = np.minimum(high, np.maximum(PANEL_ROWS / launches.widths, of / wide))
-    boxes = BOX_ROWS if kernel.a_across else launches.widths
+    boxes = BOX_ROWS if kernel.a_across else launches.boxes
     across = kernel.rows * asked.crossing_b + of_a * asked.crossing_a
     return Work(
         starts=starts,
@@ -331,6 +335,7 @@ def work_of(launches: Grid, asked: Asked, starts: Ints = ALONE) -> Work:
         k_tiles=launches.k_tiles,
         sharing=np.maximum(1.0, of * kernel.cluster / sms),
         stages=each(np.minimum(in_ring, ENOUGH_STAGES), starts, launches.groups),
+        last_wave=each(clusters / entries, starts, launches.groups),
         joint=kernel.cluster > 1,
         pingpong=kernel.pingpong,
         late=_late(launches, starts, entries, clusters),
@@ -365,13 +370,15 @@ def _late(launches: Grid, starts: Ints, entries: Ints, clusters: Ints) -> Floats
 def times_of(work: Work, constants: Constants) -> Times:
     """What entries take.
 
-    A K tile takes the longer of its wgmma time and the time until its operands are there: CTAs
-    that share an SM share both. Where warpgroups take turns, one stores while the other multiplies.
+    A K tile takes the longer of its wgmma time and the time until its operands are there, which all
+    stages wait for at one time but that at work: CTAs that share an SM share both. Where warpgroups
+    take turns, one stores while the other multiplies.
     """
     multiply = work.multiply * work.sharing
     fed = work.fed + constants.crossed * work.crossed + constants.crowded * work.crowded
-    until_full = constants.stage_latency + constants.joint_latency * work.joint
-    feed = np.maximum(fed * work.sharing / constants.feed_bytes, until_full / work.stages)
+    of_clusters = constants.joint_latency + constants.slow_latency * work.last_wave
+    until_full = constants.stage_latency + of_clusters * work.joint
+    feed = np.maximum(fed * work.sharing / constants.feed_bytes, until_full / (work.stages - 1))
     per_k_tile = _both(multiply, feed, constants.exposed_feed)
     turn = np.where(work.early, constants.early_latency, constants.turn_latency)
     alone = np.where(work.shared, constants.shared_latency, constants.tile_latency)

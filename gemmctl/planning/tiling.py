@@ -10,6 +10,9 @@ import numpy.typing as npt
 
 from gemmctl.kernels.constants import (
     ELEMENTS_WIDTH,
+    FINE_FROM,
+    FINE_STEP,
+    FINE_TO,
     FUSED_NARROW,
     FUSED_STEP,
     K_TILE,
@@ -45,10 +48,10 @@ TILE = np.dtype(
         ("group", np.uint32),  # index into the launch's group arrays
         ("m0", np.uint32),  # first row of D
         ("n0", np.uint32),  # first column of x
-        ("width", np.uint32),  # rows of D that are multiplied for, a multiple of 16
+        ("width", np.uint32),  # rows of D that are multiplied for
         ("k0", np.uint32),  # first slice of 64 along K
         ("k_tiles", np.uint32),  # slices along K; 0: nothing to multiply
-        ("box", np.uint32),  # rows of A, and of C, that are loaded: its group's width
+        ("box", np.uint32),  # rows of A, and of C, that are loaded: its group's
         ("slot", np.uint32),  # of this part, or of the first part to add up
         ("flag", np.uint32),  # which counts the parts of the same tile
         ("readers", np.uint32),  # entries that add up these parts
@@ -71,6 +74,9 @@ MOST_PARTS = 2  # of all sums, for each cluster: at most 35 MB on an H200, which
 NARROWEST = 64  # rows of A: the narrowest of the widest tiles worth considering
 HALVINGS = 3  # of the number of parts that are worth considering
 LONG_SHARE = 8  # of a cluster's time, by the part of it that a tile takes which has to come first
+# Cycles that widths in finer steps cost a CTA at first, and with every tile (fits to 57 lists: with
+# them tiny1k took 2% longer, 96 tiles of widths from 89 to 121 6%; qwen3_gu_z gained 1%).
+FINE_BEGIN, FINE_TILE = 1500, 200
 FEW_ROWS = 600  # rows of A below which B's bytes take longer than its multiplications
 MANY_UNTIL = 0.8  # of a list that spreads tiles of few rows among those of many, the latter's end
 ONCE_ROWS = 64  # rows of D up to which a B that is read once need not stay in the L2
@@ -139,6 +145,12 @@ class Grid:
         return self.machine.sm_count * self.kernel.ctas_per_sm // self.kernel.cluster
 
     @property
+    def boxes(self) -> Ints:
+        """Rows of A that are loaded for a tile; those of widths in finer steps have some more."""
+        step = self.kernel.width_step
+        return _ceil(self.widths, step) * step
+
+    @property
     def rows(self) -> Ints:
         """Rows of A that tiles on top of each other multiply, padding included."""
         return (self.high - 1) * self.widths + self.last
@@ -174,12 +186,12 @@ class Launch(Grid):
     @property
     def stages(self) -> int:
         """Stages that the kernel's ring is cut into."""
-        return int(self.kernel.stages(self.widths.max()))
+        return int(self.kernel.stages(self.boxes.max()))
 
     @property
     def stage_bytes(self) -> int:
         """Bytes of each."""
-        return int(self.kernel.stage_bytes(self.widths.max()))
+        return int(self.kernel.stage_bytes(self.boxes.max()))
 
     @property
     def clusters(self) -> int:
@@ -229,8 +241,9 @@ def grid(
 ) -> Grid:
     """Cut groups into as few rows of tiles as ``widest`` allows, each as narrow as fits.
 
-    Where more than alpha A B makes D there are fewer widths, and only narrow ones where C comes
-    element by element; there only the last row of tiles is narrower.
+    Where D is alpha A B, wide tiles have widths in finer steps. Where more makes D there are fewer
+    widths, and only narrow ones where C comes element by element; there only the last row of tiles
+    is narrower.
 
     The groups of a launch begin at ``starts`` and end with the next one's. ``splits`` are the parts
     of its longest sum over K; no part is shorter than it is worth. Both that and ``widest`` are the
@@ -238,7 +251,22 @@ def grid(
     """
     columns, widest = seen(problem, kernel), each(np.atleast_1d(widest), starts, groups)
     m, n, k = columns.m[groups], columns.n[groups], columns.depth[groups]
-    widths = _ceil(_ceil(m, _ceil(m, widest)), kernel.width_step) * kernel.width_step
+    wide, k_tiles = _ceil(n, kernel.columns_per_tile), _ceil(k, K_TILE)
+    longest = np.maximum(1, np.maximum.reduceat(k_tiles, starts))
+    in_proportion = (
+        k_tiles * each(np.atleast_1d(splits), starts, groups) // each(longest, starts, groups)
+    )
+    parts = np.maximum(1, np.minimum(in_proportion, k_tiles // MIN_SPLIT_K_TILES))
+    even = _ceil(m, _ceil(m, widest))
+    widths = _ceil(even, kernel.width_step) * kernel.width_step
+    finer = _ceil(even, FINE_STEP) * FINE_STEP
+    plain = ~columns.more[groups] & problem.columns.whole_words[groups] & (parts == 1)
+    has_code = (finer > FINE_FROM) & (finer < FINE_TO) & (not kernel.a_across)
+    finer = np.where(plain & has_code, finer, widths)
+    tiles = _ceil(m, np.maximum(finer, 1)) * wide
+    saved = (widths - finer) * tiles * k_tiles * (kernel.rows // 64 * K_TILE // 32)
+    worth = _worth_finer(finer, tiles, saved, machine.sm_count // kernel.cluster, starts)
+    widths = np.where(each(worth, starts, groups), finer, widths)
     fusing, narrow = fused(problem, groups), max(FUSED_NARROW, kernel.width_step)
     some_fused = bool(fusing.any())
     if some_fused:
@@ -252,12 +280,6 @@ def grid(
     if some_fused:
         left = _fusible(m - (high - 1) * widths, narrow)
         last = np.where(fusing, np.minimum(widths, left), widths)
-    wide, k_tiles = _ceil(n, kernel.columns_per_tile), _ceil(k, K_TILE)
-    longest = np.maximum(1, np.maximum.reduceat(k_tiles, starts))
-    in_proportion = (
-        k_tiles * each(np.atleast_1d(splits), starts, groups) // each(longest, starts, groups)
-    )
-    parts = np.maximum(1, np.minimum(in_proportion, k_tiles // MIN_SPLIT_K_TILES))
     return Grid(
         kernel=kernel,
         machine=machine,
@@ -270,6 +292,20 @@ def grid(
         parts=parts,
         sums=np.where(parts > 1, wide * _ceil(m, REDUCED_ROWS), 0),
     )
+
+
+def _worth_finer(widths: Ints, tiles: Ints, saved: Ints, room: int, starts: Ints) -> Flags:
+    """For each launch, whether to take widths in finer steps, which save so many cycles.
+
+    Each width has its own code, which CTAs find in no cache when they first come to it, and not
+    always later.
+    """
+    alike = np.maximum.reduceat(widths, starts) == np.minimum.reduceat(widths, starts)
+    of_each = np.add.reduceat(tiles, starts)
+    clusters = np.minimum(of_each, room)
+    gained = np.add.reduceat(saved, starts) - FINE_TILE * of_each
+    found: Flags = alike | (gained > FINE_BEGIN * clusters)
+    return found
 
 
 def seen(problem: Problem, kernel: Kernel) -> Columns:
@@ -403,7 +439,8 @@ def cut(problem: Problem, groups: Ints, kernel: Kernel, choice: Choice, machine:
     alpha, beta = columns.alpha[groups], columns.beta[groups]
     of_group = np.zeros(len(groups), TILE)
     of_group["group"] = np.arange(len(groups))
-    of_group["box"], of_group["k_tiles"] = planned.widths, planned.k_tiles
+    of_group["box"], of_group["k_tiles"] = planned.boxes, planned.k_tiles
+    of_group["width"] = planned.widths
     of_group["alpha"], of_group["beta"] = alpha, beta
     gated, finished = columns.gate[groups] != 0, fused(problem, groups)
     on_top = columns.more[groups] & ~finished
@@ -421,8 +458,8 @@ def cut(problem: Problem, groups: Ints, kernel: Kernel, choice: Choice, machine:
     in_runs = runs(planned)
     tiles = np.repeat(np.take(of_group, in_runs), planned.whole[in_runs])
     tiles["m0"], tiles["n0"] = _places(planned, in_runs)
-    last = tiles["m0"] + tiles["box"] >= columns.m[groups][tiles["group"]]
-    tiles["width"] = np.where(last, planned.last[tiles["group"]], tiles["box"])
+    last = tiles["m0"] + tiles["width"] >= columns.m[groups][tiles["group"]]
+    tiles["width"] = np.where(last, planned.last[tiles["group"]], tiles["width"])
     if (spread := _spread(planned, problem)) is not None:
         tiles = np.take(tiles, spread)
     depth = columns.depth[groups]

@@ -21,6 +21,9 @@ from gemmctl.judging.product import products_of
 from gemmctl.kernels import constants, cubins
 from gemmctl.kernels.constants import (
     BOX_ROWS,
+    FINE_FROM,
+    FINE_STEP,
+    FINE_TO,
     K_TILE,
     MAPS,
     RESIDUE_LEAD,
@@ -182,6 +185,32 @@ def test_every_kernel_is_right_on_a_d_by_columns(
     made, spec = planned(awkward_for(kernel, "col"), kernel), DataSpec(kind, 37)
     with ran(device, made, spec) as session:
         assert wrong(made, session, spec) == []
+
+
+@pytest.mark.parametrize("kind", ["int", "normal"])
+def test_every_kernel_is_right_at_every_width_that_it_has_code_for(
+    device: CudaDevice, kernel: Kernel, kind: data.Kind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Groups as high as each width and, but for the last rows, twice as high."""
+    monkeypatch.setattr(tiling, "FINE_BEGIN", -np.inf)  # finer widths, worth it or not
+    widths = set(range(kernel.width_step, kernel.max_width + 1, kernel.width_step))
+    if not kernel.a_across:
+        widths.update(range(FINE_FROM, min(FINE_TO, kernel.max_width), FINE_STEP))
+    groups = []
+    for width in sorted(widths):
+        for rows in (width, 2 * width - columns_for(kernel, 3)):
+            m, n = (136, columns_for(kernel, rows)) if kernel.d_across else (rows, 136)
+            groups.append(f"{{m: {m}, n: {n}, k: 136, {padded(kernel, m, n, 136)}}}")
+    text = head_of(kernel) + "  - name: widths\n    groups:\n"
+    text += "".join(f"      - {group}\n" for group in groups)
+    (some,) = reading.load(["-"], io.StringIO(text))
+    chosen = {some.name: [Choice(kernel.name, kernel.max_width)]}
+    (made,) = plan.make([some], [kernel], chosen=chosen)
+    assert widths == set(made.launches[0].tiles["width"].tolist())
+    spec = DataSpec(kind, 12)
+    with ran(device, made, spec) as session:
+        assert wrong(made, session, spec) == []
+        repeat_alike(session, made, 10)
 
 
 # Rows of C and D in whole words of four elements, in words of other lengths, and at odd places:
@@ -437,7 +466,7 @@ def test_tensor_maps_are_those_of_the_driver(device: CudaDevice, kernel: Kernel)
             m, n, k = (int(v[group]) for v in (columns.m, columns.n, columns.k))
             if k == 0:  # nothing is loaded, and the maps of nothing stay unused
                 continue
-            width, n_of_c = int(launch.widths[i]), 128 // int(columns.size("c")[group])
+            width, n_of_c = int(launch.boxes[i]), 128 // int(columns.size("c")[group])
             ld_a, ld_b = (int(ld[group]) * size for ld in (columns.lda, columns.ldb))
             halves = columns.gate[group] == GATES.index("halves")
             a: tuple[tuple[int, ...], ...] = (k, m), (ld_a,), (K_TILE, width // kernel.cluster)

@@ -65,7 +65,8 @@ __device__ __forceinline__ void store_lines(float (&sums)[count], const Tile& ti
         for (uint32_t row = begin; row < begin + rows && row < width; row += 16) {
             float values[8];
 #pragma unroll
-            for (int i = 0; i < 8; ++i) values[i] = sums[row / 2 + i];
+            for (int i = 0; i < 8; ++i)  // of a fine width the last eight rows are none
+                values[i] = row / 2 + i < count ? sums[row / 2 + i] : 0;
             stage_lines<Output>(buffer, row - begin, lane, values);
         }
         // With two buffers, who writes one again has passed the barrier between the other's writes and reads.

@@ -33,14 +33,16 @@ __device__ __forceinline__ void store_tile(float (&sums)[count], const Tile& til
         for (uint32_t row = begin; row < end; row += 16) {
             float values[8];
 #pragma unroll
-            for (int i = 0; i < 8; ++i) values[i] = sums[row / 2 + i];
+            for (int i = 0; i < 8; ++i)  // of a fine width the last eight rows are none
+                values[i] = row / 2 + i < count ? sums[row / 2 + i] : 0;
             stage_rows<Output, rows>(buffer, row - begin, thread, values);
         }
         // All but the words themselves is found before the barrier, on which everybody waits. The rows of a
         // thread lie multiples of eight apart, so that its words have the same place in all of them.
         const uint32_t first = thread / row_words, word = thread % row_words;
         const uint32_t from = buffer + (word / 8 * rows + first) * 128 + ((word ^ first) % 8) * 16;
-        const WordsOfD<Output, step> to(d, tile.m0 + begin + first, column + word * (64 / row_words));
+        WordsOfD<Output, step> to(d, tile.m0 + begin + first, column + word * (64 / row_words));
+        if constexpr (width % step != 0) to.end(width - begin - first);
         // With two buffers this is enough: who writes this one again has passed the other's barrier,
         // and so have all who read this one before.
         ptx::warpgroup_sync(consumer);

@@ -37,6 +37,9 @@ struct WordsOfD {
           step_bytes(step * d.ld * Output::size),
           left(column < d.n ? static_cast<int>(d.m - row) : 0) {}
 
+    // There are at most so many rows.
+    __device__ __forceinline__ void end(int rows) { left = min(left, rows); }
+
     // The word of the row `down`, a multiple of the step, below the first; if D has it.
     __device__ __forceinline__ void store(uint32_t down, uint4 word) const {
         ptx::store_128(address + down / step * step_bytes, word, left > static_cast<int>(down));

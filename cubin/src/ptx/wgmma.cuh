@@ -37,11 +37,12 @@ __device__ __forceinline__ void wait() {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(pending) : "memory");
 }
 
-// Accumulators 8i to 8i+7 as asm operands, and their numbers as text; VALUES_n and NAMES_n hold the
-// first n.
+// Eight or four accumulators from number i on as asm operands, and their numbers as text; VALUES_n and NAMES_n
+// hold the first n.
 #define EIGHT(i)                                                                                            \
     "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]),             \
         "+f"(d[i + 6]), "+f"(d[i + 7])
+#define FOUR(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
 #define VALUES_8 EIGHT(0)
 #define NAMES_8 "%0,%1,%2,%3,%4,%5,%6,%7"
 #define VALUES_16 VALUES_8, EIGHT(8)
@@ -54,16 +55,28 @@ __device__ __forceinline__ void wait() {
 #define NAMES_40 NAMES_32 ",%32,%33,%34,%35,%36,%37,%38,%39"
 #define VALUES_48 VALUES_40, EIGHT(40)
 #define NAMES_48 NAMES_40 ",%40,%41,%42,%43,%44,%45,%46,%47"
+#define VALUES_52 VALUES_48, FOUR(48)
+#define NAMES_52 NAMES_48 ",%48,%49,%50,%51"
 #define VALUES_56 VALUES_48, EIGHT(48)
 #define NAMES_56 NAMES_48 ",%48,%49,%50,%51,%52,%53,%54,%55"
+#define VALUES_60 VALUES_56, FOUR(56)
+#define NAMES_60 NAMES_56 ",%56,%57,%58,%59"
 #define VALUES_64 VALUES_56, EIGHT(56)
 #define NAMES_64 NAMES_56 ",%56,%57,%58,%59,%60,%61,%62,%63"
+#define VALUES_68 VALUES_64, FOUR(64)
+#define NAMES_68 NAMES_64 ",%64,%65,%66,%67"
 #define VALUES_72 VALUES_64, EIGHT(64)
 #define NAMES_72 NAMES_64 ",%64,%65,%66,%67,%68,%69,%70,%71"
+#define VALUES_76 VALUES_72, FOUR(72)
+#define NAMES_76 NAMES_72 ",%72,%73,%74,%75"
 #define VALUES_80 VALUES_72, EIGHT(72)
 #define NAMES_80 NAMES_72 ",%72,%73,%74,%75,%76,%77,%78,%79"
+#define VALUES_84 VALUES_80, FOUR(80)
+#define NAMES_84 NAMES_80 ",%80,%81,%82,%83"
 #define VALUES_88 VALUES_80, EIGHT(80)
 #define NAMES_88 NAMES_80 ",%80,%81,%82,%83,%84,%85,%86,%87"
+#define VALUES_92 VALUES_88, FOUR(88)
+#define NAMES_92 NAMES_88 ",%88,%89,%90,%91"
 #define VALUES_96 VALUES_88, EIGHT(88)
 #define NAMES_96 NAMES_88 ",%88,%89,%90,%91,%92,%93,%94,%95"
 #define VALUES_104 VALUES_96, EIGHT(96)
@@ -109,11 +122,17 @@ MULTIPLY(48, 24, 24, 25, 26, 27, 28, 29)
 MULTIPLY(64, 32, 32, 33, 34, 35, 36, 37)
 MULTIPLY(80, 40, 40, 41, 42, 43, 44, 45)
 MULTIPLY(96, 48, 48, 49, 50, 51, 52, 53)
+MULTIPLY(104, 52, 52, 53, 54, 55, 56, 57)
 MULTIPLY(112, 56, 56, 57, 58, 59, 60, 61)
+MULTIPLY(120, 60, 60, 61, 62, 63, 64, 65)
 MULTIPLY(128, 64, 64, 65, 66, 67, 68, 69)
+MULTIPLY(136, 68, 68, 69, 70, 71, 72, 73)
 MULTIPLY(144, 72, 72, 73, 74, 75, 76, 77)
+MULTIPLY(152, 76, 76, 77, 78, 79, 80, 81)
 MULTIPLY(160, 80, 80, 81, 82, 83, 84, 85)
+MULTIPLY(168, 84, 84, 85, 86, 87, 88, 89)
 MULTIPLY(176, 88, 88, 89, 90, 91, 92, 93)
+MULTIPLY(184, 92, 92, 93, 94, 95, 96, 97)
 MULTIPLY(192, 96, 96, 97, 98, 99, 100, 101)
 MULTIPLY(208, 104, 104, 105, 106, 107, 108, 109)
 MULTIPLY(224, 112, 112, 113, 114, 115, 116, 117)
@@ -123,5 +142,6 @@ MULTIPLY(256, 128, 128, 129, 130, 131, 132, 133)
 #undef MULTIPLY
 #undef ISSUE
 #undef EIGHT
+#undef FOUR
 
 }  // namespace wgmma
