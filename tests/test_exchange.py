@@ -180,10 +180,10 @@ def test_a_wrong_element_is_named_by_the_row_and_column_of_the_list(
 @pytest.mark.parametrize(
     ("kernel", "layout", "tile"),
     [
-        ("128x256", "row", "tile of 160 rows at row 160, column 256"),
-        ("128x256", "col", "tile of 128 rows at row 256, column 160"),
-        ("128x256-x", "row", "tile of 128 rows at row 256, column 160"),
-        ("128x256-x", "col", "tile of 160 rows at row 160, column 256"),
+        ("128x256", "row", "tile of 152 rows at row 152, column 256"),
+        ("128x256", "col", "tile of 128 rows at row 256, column 152"),
+        ("128x256-x", "row", "tile of 128 rows at row 256, column 152"),
+        ("128x256-x", "col", "tile of 152 rows at row 152, column 256"),
     ],
 )
 def test_the_tile_of_a_wrong_element_is_where_the_list_has_it_whoever_exchanges_operands(

@@ -62,6 +62,7 @@ def measured(time_s: Callable[[Plan], float], text: str = LIST) -> list[dict[str
             "median_s": str(time_s(candidate)),
             "command": "tune",
             "cubin_sha256": cubins.manifest().sha256,
+            "date": "2026-11-22T14:00:00+00:00",
             "device.sm_count": "132",
         }
         for made in make_plans(text)
@@ -105,6 +106,21 @@ def test_the_fit_is_to_what_a_plan_estimates(fit_cost: ModuleType) -> None:
         for choices in one.choices
     ]
     assert sheet.estimates(TRUE) == pytest.approx([seconds(one, TRUE) for one in made])
+
+
+def test_what_was_measured_before_widths_came_in_finer_steps_is_cut_as_it_was(
+    fit_cost: ModuleType,
+) -> None:
+    text = "{gemmctl: 1, problems: [{name: p, groups: [{m: 150, n: 4096, k: 512}]}]}"
+    rows = measured(lambda made: 1.0, text)
+    of = "128x192-c2p w192"
+    for date, widths in (("2026-11-22T12:59:59+00:00", 160), ("2026-11-22T13:52:00+00:00", 152)):
+        (one,) = read(fit_cost, [{**row, "date": date} for row in rows], text)
+        launches = {
+            str(c[0]): launch[0] for c, launch in zip(one.choices, one.launches, strict=True)
+        }
+        assert launches[of].widths.tolist() == launches[of].last.tolist() == [widths]
+        assert launches[of].boxes.tolist() == [160]
 
 
 def test_regret_is_the_time_of_the_choice_over_the_best(fit_cost: ModuleType) -> None:
@@ -194,7 +210,7 @@ def test_every_gpu_is_planned_for_as_large_as_it_is(fit_cost: ModuleType) -> Non
 def test_what_tune_prints_as_csv_is_read_whole(
     fit_cost: ModuleType, gemmctl: Command, tmp_path: Path
 ) -> None:
-    two_types = "{m: 64, n: 256, k: 2048}, {m: 96, n: 128, k: 128, d: f32}, {m: 8, n: 8, k: 8}"
+    two_types = "{m: 64, n: 256, k: 8192}, {m: 96, n: 128, k: 128, d: f32}, {m: 8, n: 8, k: 8}"
     text = f"{{gemmctl: 1, problems: [{{name: mixed, groups: [{two_types}]}}]}}"
     (tmp_path / "mixed.yaml").write_text(text)
     printed = gemmctl("tune", tmp_path / "mixed.yaml", "-f", "csv").stdout

@@ -51,7 +51,7 @@ TILE = np.dtype(
         ("width", np.uint32),  # rows of D that are multiplied for
         ("k0", np.uint32),  # first slice of 64 along K
         ("k_tiles", np.uint32),  # slices along K; 0: nothing to multiply
-        ("box", np.uint32),  # rows of A, and of C, that are loaded: its group's
+        ("box", np.uint32),  # rows of A, and of C, that are loaded
         ("slot", np.uint32),  # of this part, or of the first part to add up
         ("flag", np.uint32),  # which counts the parts of the same tile
         ("readers", np.uint32),  # entries that add up these parts
@@ -77,6 +77,7 @@ LONG_SHARE = 8  # of a cluster's time, by the part of it that a tile takes which
 # Cycles that widths in finer steps cost a CTA at first, and with every tile (fits to 57 lists: with
 # them tiny1k took 2% longer, 96 tiles of widths from 89 to 121 6%; qwen3_gu_z gained 1%).
 FINE_BEGIN, FINE_TILE = 1500, 200
+CYCLE_ROWS = 32  # of B that wgmma multiplies with a row of A, by 64 of K, in a cycle: 4096 FLOP
 FEW_ROWS = 600  # rows of A below which B's bytes take longer than its multiplications
 MANY_UNTIL = 0.8  # of a list that spreads tiles of few rows among those of many, the latter's end
 ONCE_ROWS = 64  # rows of D up to which a B that is read once need not stay in the L2
@@ -142,7 +143,7 @@ class Grid:
     @property
     def room(self) -> int:
         """Clusters (or single CTAs) that the GPU runs at one time: a wave of tiles."""
-        return self.machine.sm_count * self.kernel.ctas_per_sm // self.kernel.cluster
+        return _room(self.kernel, self.machine)
 
     @property
     def boxes(self) -> Ints:
@@ -263,9 +264,9 @@ def grid(
     plain = ~columns.more[groups] & problem.columns.whole_words[groups] & (parts == 1)
     has_code = (finer > FINE_FROM) & (finer < FINE_TO) & (not kernel.a_across)
     finer = np.where(plain & has_code, finer, widths)
-    tiles = _ceil(m, np.maximum(finer, 1)) * wide
-    saved = (widths - finer) * tiles * k_tiles * (kernel.rows // 64 * K_TILE // 32)
-    worth = _worth_finer(finer, tiles, saved, machine.sm_count // kernel.cluster, starts)
+    tiles = _ceil(m, finer) * wide
+    saved = (widths - finer) * tiles * k_tiles * (kernel.rows // CYCLE_ROWS)
+    worth = _worth_finer(finer, tiles, saved, _room(kernel, machine), starts)
     widths = np.where(each(worth, starts, groups), finer, widths)
     fusing, narrow = fused(problem, groups), max(FUSED_NARROW, kernel.width_step)
     some_fused = bool(fusing.any())
@@ -292,6 +293,10 @@ def grid(
         parts=parts,
         sums=np.where(parts > 1, wide * _ceil(m, REDUCED_ROWS), 0),
     )
+
+
+def _room(kernel: Kernel, machine: Machine) -> int:
+    return machine.sm_count * kernel.ctas_per_sm // kernel.cluster
 
 
 def _worth_finer(widths: Ints, tiles: Ints, saved: Ints, room: int, starts: Ints) -> Flags:
