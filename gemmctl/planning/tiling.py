@@ -35,7 +35,7 @@ from gemmctl.lists.problem import Columns, Problem
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
-Number = TypeVar("Number", np.int64, np.float64)
+Number = TypeVar("Number", np.int64, np.float64, np.bool_)
 
 # TMA: strides are multiples of 16 bytes and below 2^40 (PTX ISA, tensor maps).
 STRIDE_STEP = 16
