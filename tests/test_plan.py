@@ -611,7 +611,8 @@ def test_planning_says_how_long_it_took(monkeypatch: pytest.MonkeyPatch) -> None
 # lists, before planning was made fast; edge and ragged since C comes through the ring, also by
 # residues, all since a tile has flags and a box; edge and ragged since parts are a group's own
 # number, adding up waits for them, and long sums come first; decode256, edge and ragged since some
-# B is read once, and qwen3_dn_z since tiles of many rows end before the list does.
+# B is read once, and qwen3_dn_z since tiles of many rows end before the list does; hetero64 since
+# widths come in finer steps.
 
 AS_BEFORE = {
     "big1": ("128x256-c2 w256", "fe99dcf1a02428cc"),

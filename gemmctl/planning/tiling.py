@@ -74,8 +74,8 @@ MOST_PARTS = 2  # of all sums, for each cluster: at most 35 MB on an H200, which
 NARROWEST = 64  # rows of A: the narrowest of the widest tiles worth considering
 HALVINGS = 3  # of the number of parts that are worth considering
 LONG_SHARE = 8  # of a cluster's time, by the part of it that a tile takes which has to come first
-# Cycles that widths in finer steps cost a CTA at first, and with every tile (fits to 57 lists: with
-# them tiny1k took 2% longer, 96 tiles of widths from 89 to 121 6%; qwen3_gu_z gained 1%).
+# Cycles that widths in finer steps cost a CTA at first, and with every tile: fits to 57 lists on an
+# H200, when there was code for them up to 256 (96 tiles of 89 to 121 rows took 6% longer by them).
 FINE_BEGIN, FINE_TILE = 1500, 200
 CYCLE_ROWS = 32  # of B that wgmma multiplies with a row of A, by 64 of K, in a cycle: 4096 FLOP
 FEW_ROWS = 600  # rows of A below which B's bytes take longer than its multiplications
