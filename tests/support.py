@@ -52,6 +52,18 @@ def make_problem(*groups: str, defaults: str = "") -> problem.Problem:
     return made
 
 
+def cut_as(
+    some: problem.Problem,
+    groups: Any,
+    kernel: Kernel,
+    choice: tiling.Choice,
+    machine: tiling.Machine = tiling.H200,
+) -> tiling.Launch:
+    """A launch of some groups, cut as chosen and no tile narrower than the others of its group."""
+    planned = tiling.grid(some, groups, kernel, choice.width, machine, choice.splits)
+    return tiling.cut(some, planned, choice)
+
+
 def make_plans(text: str, launch: plan.Launching = "grouped") -> list[plan.Plan]:
     """The plans of the problems in a list's text."""
     problems = reading.load(["-"], io.StringIO(text))

@@ -14,7 +14,7 @@ from gemmctl.kernels import cubins
 from gemmctl.kernels.cubins import Kernel
 from gemmctl.lists.problem import Problem
 from gemmctl.planning import cost
-from gemmctl.planning.cost import FITTED, L2_BYTES, WGMMA_FLOP, Constants
+from gemmctl.planning.cost import FITTED, L2_BYTES, PLAYED, WGMMA_FLOP, Constants
 from gemmctl.planning.queue import in_turn
 from gemmctl.planning.tiling import (
     ADDED_K,
@@ -27,10 +27,9 @@ from gemmctl.planning.tiling import (
     Launch,
     Machine,
     come_first,
-    cut,
     grid,
 )
-from support import make_problem, takes_all
+from support import cut_as, make_problem, takes_all
 
 KERNELS = cubins.manifest().kernels
 patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # busy machines
@@ -50,7 +49,7 @@ def launch_of(
         k for k in KERNELS if (k.name, *k.multiplies) == (name, "bf16", output, "row", "col")
     )
     choice = Choice(name, kernel.max_width, splits)
-    return cut(some, np.arange(len(some.groups)), kernel, choice, H200)
+    return cut_as(some, np.arange(len(some.groups)), kernel, choice)
 
 
 def cycles(
@@ -118,22 +117,25 @@ def test_a_sum_that_is_too_short_to_come_first_takes_longer_where_it_is_listed_l
     assert cycles(short, longer) == (8 + 15) * SLICE
 
 
-@pytest.mark.parametrize("count", [8 * 132, 8 * 132 + 1, 8 * 132 + 131, 9 * 132, 40 * 132])
+LONG = PLAYED * 132  # tiles
+
+
+@pytest.mark.parametrize("count", [LONG, LONG + 1, LONG + 131, LONG + 132, 3 * LONG])
 def test_a_long_list_takes_its_mean_load_to_half_a_tile(count: int) -> None:
     rounds = -(-count // 132)
     assert cycles(tiles(count)) == pytest.approx(rounds * SLICE, abs=SLICE / 2)
 
 
 def test_the_last_tile_of_a_long_list_may_be_the_longest() -> None:
-    long, short = tiles(1, k=960), tiles(2000)
-    assert cycles(long, short) == pytest.approx((15 + 2000) / 132 * SLICE + 15 * SLICE / 2)
+    long, short = tiles(1, k=960), tiles(LONG)
+    assert cycles(long, short) == pytest.approx((15 + LONG) / 132 * SLICE + 15 * SLICE / 2)
 
 
-@pytest.mark.parametrize(("slices", "takes"), [(100, 100), (16, 3016 / 132 + 1 / 2)])
+@pytest.mark.parametrize(("slices", "takes"), [(100, 100), (16, (LONG + 16) / 132 + 1 / 2)])
 def test_a_tile_that_comes_first_in_a_long_list_ends_last_only_if_it_takes_longer_than_all_else(
     slices: int, takes: float
 ) -> None:
-    assert cycles(tiles(3000), tiles(1, k=64 * slices)) == pytest.approx(takes * SLICE)
+    assert cycles(tiles(LONG), tiles(1, k=64 * slices)) == pytest.approx(takes * SLICE)
 
 
 @pytest.mark.parametrize(("count", "times"), [(1, 1), (132, 1), (198, 1.5), (264, 2)])
@@ -357,7 +359,7 @@ def test_what_adds_up_parts_waits_for_them_even_on_a_gpu_that_is_idle() -> None:
     assert cycles(tiles(1, k=64 * 64), splits=4, constants=constants) == 16 * SLICE + adding
 
 
-@pytest.mark.parametrize("count", [3, 3000])
+@pytest.mark.parametrize("count", [3, LONG])
 def test_only_sums_that_are_split_have_parts_to_multiply_and_to_add_up(count: int) -> None:
     constants = replace(IDEAL, sum_value=1.0)
     short, long = tiles(count, k=512), tiles(1, k=64 * 64)
@@ -477,7 +479,7 @@ def launches(draw: st.DrawFn) -> tuple[Problem, Launch]:
     width = 16 * draw(st.integers(1, kernel.max_width // 16))
     choice = Choice(kernel.name, width, draw(st.integers(1, 5)))
     machine = Machine(draw(st.sampled_from([66, 132])))
-    return some, cut(some, np.arange(len(some.groups)), kernel, choice, machine)
+    return some, cut_as(some, np.arange(len(some.groups)), kernel, choice, machine)
 
 
 @patient
@@ -534,7 +536,8 @@ def played(launch: Launch) -> float:
         taken = np.where(sums, 7, np.maximum((7 + multiply) / 2, multiply))
         ends = (7 + multiply - taken)[~sums & ~part]
         end = ends.max(initial=0.0)
-    first, long_list = come_first(launch)[tiles["group"]], len(taken) > 8 * launch.clusters
+    first = come_first(launch)[tiles["group"]]
+    long_list = len(taken) > PLAYED * launch.clusters
     free, complete = [0.0] * launch.clusters, 0.0
     for entry in np.flatnonzero(first & ~sums) if long_list else range(len(taken)):
         earliest = free.index(min(free))
@@ -573,7 +576,7 @@ def together(*groups: str, streams: int, constants: Constants) -> tuple[list[flo
     some = make_problem(*groups)
     kernel = launch_of(some).kernel
     choice = Choice(kernel.name, kernel.max_width)
-    launches = [cut(some, np.array([i]), kernel, choice, H200) for i in range(len(groups))]
+    launches = [cut_as(some, np.array([i]), kernel, choice) for i in range(len(groups))]
     alone = [cost.estimate(launch, some, constants) for launch in launches]
     return alone, cost.all_together(launches, in_turn(len(groups), streams), some, constants)
 
@@ -651,19 +654,24 @@ def test_what_is_estimated_is_what_playing_the_list_through_gives(
     assert cost.estimate(launch, some, constants) == pytest.approx(expected, rel=1e-12)
 
 
-@patient
-@given(st.integers(1, 3000), st.integers(0, 9000), st.sampled_from(KERNELS), st.data())
-def test_what_a_launch_of_equal_tiles_takes_at_least_is_what_it_takes(
-    m: int, k: int, kernel: Kernel, data: st.DataObject
-) -> None:
-    some = make_problem(*[f"m: {m}, n: {data.draw(columns_for(kernel))}, k: {k}"] * 2)
-    launch = cut(some, np.arange(2), kernel, Choice(kernel.name, kernel.max_width), H200)
+@pytest.mark.parametrize("count", [1, 132, 3 * 132, LONG])
+def test_what_whole_waves_of_equal_tiles_take_at_least_is_what_they_take(count: int) -> None:
+    some = make_problem(tiles(count, k=640))
+    launch = launch_of(some)
     (bound,) = least(launch, some)
+    assert bound == pytest.approx(cost.estimate(launch, some), rel=1e-12)
     assert bound == pytest.approx(played_through(launch, some), rel=1e-12)
 
 
+def test_what_is_left_of_a_wave_counts_for_what_it_is_since_it_may_be_cut_narrower() -> None:
+    some = make_problem(tiles(198, k=640))
+    launch = launch_of(some)
+    (bound,) = least(launch, some, constants=IDEAL)
+    assert bound == 15 * SLICE < cost.estimate(launch, some, IDEAL) == 20 * SLICE
+
+
 def test_what_a_long_list_takes_at_least_is_what_it_takes() -> None:
-    some = make_problem(tiles(800, k=640), tiles(800, k=64))
+    some = make_problem(tiles(LONG, k=640), tiles(LONG, k=64))
     launch = launch_of(some)
     (bound,) = least(launch, some)
     assert bound == pytest.approx(played_through(launch, some), rel=1e-12)

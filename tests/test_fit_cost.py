@@ -14,13 +14,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 
 from gemmctl.kernels import cubins
 from gemmctl.lists import reading
 from gemmctl.measuring import tune_cache
 from gemmctl.measuring.tune import candidates
-from gemmctl.planning import cost, plan
+from gemmctl.planning import cost, plan, tiling
 from gemmctl.planning.cost import Constants
 from gemmctl.planning.plan import Plan
 from support import ROOT, Command, environment, make_plans
@@ -59,6 +60,7 @@ def measured(time_s: Callable[[Plan], float], text: str = LIST) -> list[dict[str
             "name": made.problem.name,
             "problem_sha256": tune_cache.fingerprint(made.problem),
             "choice": "+".join(map(str, candidate.choices)),
+            "tiles": str(candidate.tiles),
             "median_s": str(time_s(candidate)),
             "command": "tune",
             "cubin_sha256": cubins.manifest().sha256,
@@ -121,6 +123,25 @@ def test_what_was_measured_before_widths_came_in_finer_steps_is_cut_as_it_was(
         }
         assert launches[of].widths.tolist() == launches[of].last.tolist() == [widths]
         assert launches[of].boxes.tolist() == [160]
+
+
+def test_candidates_with_an_evened_end_are_left_out(fit_cost: ModuleType) -> None:
+    """By which constants it was evened is not known."""
+    text = "{gemmctl: 1, problems: [{name: p, groups: [{m: 384, n: 14080, k: 4096}]}]}"
+    rows = measured(lambda made: 1.0, text)
+    (one,) = read(fit_cost, rows, text)
+    evened = set()
+    for made in make_plans(text):
+        for candidate in candidates(made, cubins.manifest().kernels, 0):
+            (launch,), (choice,) = candidate.launches, candidate.choices
+            whole = tiling.grid(
+                made.exchanged, np.arange(1), launch.kernel, choice.width, launch.machine
+            )
+            if choice.splits == 1 and launch.whole.sum() != whole.whole.sum():
+                evened.add(str(choice))
+    assert evened
+    kept = {str(*choices) for choices in one.choices}
+    assert kept == {row["choice"] for row in rows} - evened
 
 
 def test_regret_is_the_time_of_the_choice_over_the_best(fit_cost: ModuleType) -> None:

@@ -21,7 +21,7 @@ from gemmctl.kernels import cubins
 from gemmctl.lists import reading
 from gemmctl.lists.problem import BIASES, GATES, Problem
 from gemmctl.operands import dtypes
-from gemmctl.planning import choosing, cost, plan, refusals, tables, tiling
+from gemmctl.planning import choosing, cost, plan, refusals, tables, tail, tiling
 from gemmctl.planning.arena import ALIGNMENT, FENCE
 from gemmctl.planning.plan import Plan
 from gemmctl.planning.refusals import MAX_TILES
@@ -402,18 +402,23 @@ def test_problems_are_planned_in_their_order() -> None:
     assert [one.problem for one in made] == [first, second]
 
 
-def least(some: Problem, groups: list[int], machine: Machine, split: bool = True) -> Choice:
-    """What costs least of all that is worth considering, each estimated in full."""
-    alone = np.array(groups)
-    choices = {
-        choice: tiling.grid(some, alone, kernel, choice.width, machine, choice.splits)
+def costs(
+    some: Problem, groups: list[int], machine: Machine, alone: bool = True
+) -> dict[Choice, float]:
+    """Of all that is worth considering, each estimated in full; no sums are split but alone."""
+    of = np.array(groups)
+    considered = {
+        choice: tiling.grid(some, of, kernel, choice.width, machine, choice.splits)
         for kernel in KERNELS
         if kernel.multiplies == ("bf16", "bf16", "row", "col")
         and tiling.takes(kernel, some, np.arange(len(some.groups)))
-        for choice in tiling.choices(some, alone, kernel, machine)
-        if split or choice.splits == 1
+        for choice in tiling.choices(some, of, kernel, machine)
+        if alone or choice.splits == 1
     }
-    return min(choices, key=lambda choice: cost.estimate(choices[choice], some))
+    return {
+        choice: tail.evened(planned, some)[1] if alone else cost.estimate(planned, some)
+        for choice, planned in considered.items()
+    }
 
 
 shapes = st.tuples(
@@ -432,6 +437,7 @@ shapes = st.tuples(
 def test_of_all_kernels_and_choices_the_one_with_the_least_cost_is_taken(
     drawn: list[tuple[int, int, int]], word: int, machine: Machine
 ) -> None:
+    """To 1% where ends are evened, since that is tried only of what promises to be fast."""
     some = make_problem(
         *(f"m: {m}, n: {-(-n // word) * word}, k: {k}, lda: 20000, ldb: 20000" for m, n, k in drawn)
     )
@@ -439,9 +445,12 @@ def test_of_all_kernels_and_choices_the_one_with_the_least_cost_is_taken(
     together, serial, streams = (
         plan.make([some], KERNELS, machine, how)[0] for how in ("grouped", "serial", "streams")
     )
-    assert together.choices == (least(some, list(everyone), machine),)
-    assert list(serial.choices) == [least(some, [i], machine) for i in everyone]
-    assert list(streams.choices) == [least(some, [i], machine, split=False) for i in everyone]
+    for made, groups in ((together, [list(everyone)]), (serial, [[i] for i in everyone])):
+        for choice, own in zip(made.choices, groups, strict=True):
+            considered = costs(some, own, machine)
+            assert considered[choice] <= 1.01 * min(considered.values())
+    beside = [costs(some, [i], machine, alone=False) for i in everyone]
+    assert list(streams.choices) == [min(of, key=lambda one: of[one]) for of in beside]
 
 
 @pytest.mark.parametrize("name", ["epilogue", "hetero64", "longk", "skew16k"])
@@ -593,9 +602,9 @@ def test_planning_says_how_long_it_took(monkeypatch: pytest.MonkeyPatch) -> None
     clock = Clock()
 
     def slowed(function: Callable[..., Any], seconds: float) -> Callable[..., Any]:
-        def slowly(*args: Any) -> Any:
+        def slowly(*args: Any, **named: Any) -> Any:
             clock.sleep(seconds)
-            return function(*args)
+            return function(*args, **named)
 
         return slowly
 
@@ -675,7 +684,8 @@ def planned_and_tabulated(some: Problem) -> None:
 
 
 def test_no_line_of_python_runs_for_every_tile() -> None:
-    few, many = (make_problem(f"m: {size}, n: {size}, k: 64") for size in (8192, 32768))
+    """Of a list that is too long to be played through."""
+    few, many = (make_problem(f"m: {size}, n: {size}, k: 64") for size in (16384, 65536))
     lines = [python_lines(lambda some=some: planned_and_tabulated(some)) for some in (few, many)]
     assert abs(lines[1] - lines[0]) < 100  # ways to cut them that are looked at more closely
 

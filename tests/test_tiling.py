@@ -35,7 +35,7 @@ from gemmctl.kernels.constants import (
 )
 from gemmctl.kernels.cubins import Kernel
 from gemmctl.lists.problem import Problem
-from gemmctl.planning import plan, tables
+from gemmctl.planning import plan, tables, tail
 from gemmctl.planning.tiling import (
     ADDED_K,
     H200,
@@ -53,10 +53,11 @@ from gemmctl.planning.tiling import (
     Machine,
     choices,
     cut,
+    grid,
     seen,
 )
 from sources import members, size, text
-from support import make_problem, takes_all
+from support import cut_as, make_problem, takes_all
 
 KERNELS = cubins.manifest().kernels
 patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # busy machines
@@ -71,7 +72,7 @@ def kernel(name: str, output: str = "bf16") -> Kernel:
 def launch_of(some: Problem, with_kernel: Kernel, width: int = 0, splits: int = 1) -> Launch:
     """All groups cut for one kernel; without a width, its own."""
     choice = Choice(with_kernel.name, width or with_kernel.max_width, splits)
-    return cut(some, np.arange(len(some.groups)), with_kernel, choice, H200)
+    return cut_as(some, np.arange(len(some.groups)), with_kernel, choice)
 
 
 def drawn_problem(draw: st.DrawFn, of: Kernel, k: st.SearchStrategy[int]) -> Problem:
@@ -100,7 +101,21 @@ def cuts(draw: st.DrawFn) -> Cut:
     some = drawn_problem(draw, of, st.integers(0, 3000))
     order = draw(st.permutations(range(len(some.groups))))
     groups = np.array(order[: draw(st.integers(1, len(order)))])
-    return some, cut(some, groups, of, drawn_choice(draw, of), H200)
+    return some, cut_as(some, groups, of, drawn_choice(draw, of))
+
+
+@st.composite
+def joined_cuts(draw: st.DrawFn) -> Cut:
+    """Cuts in which a group's last columns of tiles have another width than its first."""
+    of = draw(st.sampled_from(KERNELS))
+    some = drawn_problem(draw, of, st.integers(0, 3000))
+    choice, other = (drawn_choice(draw, of) for _ in range(2))
+    one, two = (
+        grid(some, np.arange(len(some.groups)), of, width, H200)
+        for width in (choice.width, other.width)
+    )
+    taken = np.array([draw(st.integers(0, wide)) for wide in one.wide.tolist()])
+    return some, cut(some, tail.joined(one, two, taken), choice)
 
 
 @st.composite
@@ -108,7 +123,7 @@ def split_cuts(draw: st.DrawFn) -> Cut:
     """Cuts in which the sum over K of one tile at least is split."""
     of = draw(st.sampled_from(KERNELS))
     some = drawn_problem(draw, of, st.one_of(st.integers(1024, 6000), st.integers(0, 6000)))
-    launch = cut(some, np.arange(len(some.groups)), of, drawn_choice(draw, of, 2), H200)
+    launch = cut_as(some, np.arange(len(some.groups)), of, drawn_choice(draw, of, 2))
     assume(launch.slots)
     return some, launch
 
@@ -152,20 +167,24 @@ def test_with_operands_exchanged_a_product_is_cut_as_that_of_its_operands_the_ot
 
 
 @patient
-@given(cuts())
+@given(cuts() | joined_cuts())
 def test_every_element_of_every_d_lies_in_exactly_one_tile(drawn: Cut) -> None:
     some, launch = drawn
     columns = seen(some, launch.kernel)
-    written = [np.zeros((columns.m[index], columns.n[index]), int) for index in launch.groups]
+    written = {
+        index: np.zeros((columns.m[index], columns.n[index]), int)
+        for index in launch.groups.tolist()
+    }
     for tile in stores(launch):
         m0, n0, width = (int(tile[name]) for name in ("m0", "n0", "width"))
-        inside = written[tile["group"]][m0 : m0 + width, n0 : n0 + launch.kernel.columns_per_tile]
+        whole = written[int(launch.groups[tile["group"]])]
+        inside = whole[m0 : m0 + width, n0 : n0 + launch.kernel.columns_per_tile]
         assert inside.size, "a tile outside of D"
         inside += 1
-    assert all((times == 1).all() for times in written)
+    assert all((times == 1).all() for times in written.values())
 
 
-@given(cuts())
+@given(cuts() | joined_cuts())
 def test_an_entry_has_the_scalars_of_its_group(drawn: Cut) -> None:
     some, launch = drawn
     of = launch.groups[launch.tiles["group"]]
@@ -173,7 +192,7 @@ def test_an_entry_has_the_scalars_of_its_group(drawn: Cut) -> None:
     assert np.array_equal(launch.tiles["beta"], some.columns.beta[of].astype(np.float32))
 
 
-@given(cuts())
+@given(cuts() | joined_cuts())
 def test_what_is_not_split_sums_all_of_k(drawn: Cut) -> None:
     some, launch = drawn
     whole = launch.tiles[launch.tiles["splits"] == 0]
@@ -342,7 +361,7 @@ def test_widths_in_finer_steps_have_to_save_more_than_their_code_costs() -> None
 def test_parts_of_a_sum_have_whole_steps() -> None:
     of = kernel("128x192-c2p")
     some = make_problem("m: 150, n: 200, k: 1024")
-    split = cut(some, np.arange(1), of, Choice(of.name, 192, 2), H200)
+    split = cut_as(some, np.arange(1), of, Choice(of.name, 192, 2))
     assert set(split.tiles["width"].tolist()) == {160, REDUCED_ROWS}
 
 
@@ -350,11 +369,11 @@ def test_where_k_lies_across_a_tiles_multiply_whole_boxes() -> None:
     some = make_problem("m: 136, n: 200, k: 640, a_layout: col")
     wanted = ("128x192-c2p", "bf16", "bf16", "col", "col")
     (of,) = (k for k in KERNELS if (k.name, *k.multiplies) == wanted)
-    launch = cut(some, np.arange(1), of, Choice(of.name, 192), H200)
+    launch = cut_as(some, np.arange(1), of, Choice(of.name, 192))
     assert launch.widths.tolist() == launch.boxes.tolist() == [192]
 
 
-@given(cuts())
+@given(cuts() | joined_cuts())
 def test_every_tile_has_a_width_that_its_kernel_has_code_for(drawn: Cut) -> None:
     _, launch = drawn
     tiles = launch.tiles[launch.tiles["k_tiles"] > 0]
@@ -603,7 +622,7 @@ def test_the_tiles_of_a_group_keep_their_order(drawn: Cut) -> None:
 
     some, launch = drawn
     for entry, group in enumerate(launch.groups):
-        alone = cut(some, np.array([group]), launch.kernel, launch.choice, launch.machine)
+        alone = cut_as(some, np.array([group]), launch.kernel, launch.choice, launch.machine)
         if launch.high[entry] == alone.high[0]:
             assert places(launch, entry) == places(alone, 0)
 
@@ -692,7 +711,7 @@ def test_every_choice_is_considered_once_and_has_few_parts_for_each_cluster(
     found = considered(some, of, machine)
     assert len(set(found)) == len(found)
     for choice in found:
-        launch = cut(some, np.arange(len(some.groups)), of, choice, machine)
+        launch = cut_as(some, np.arange(len(some.groups)), of, choice, machine)
         if choice.splits > 1:
             assert 0 < launch.slots <= MOST_PARTS * launch.room
 

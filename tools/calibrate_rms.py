@@ -45,7 +45,8 @@ def measured(problem: Problem, kernel: Kernel, splits: int, device: Device, seed
     """The constant that one run explains."""
     (made,) = plan.make([problem], [kernel])
     choice = Choice(kernel.name, kernel.max_width, splits)
-    launch = tiling.cut(problem, np.arange(1), kernel, choice, tiling.H200)
+    whole = tiling.grid(problem, np.arange(1), kernel, choice.width, tiling.H200, choice.splits)
+    launch = tiling.cut(problem, whole, choice)
     made = replace(made, launches=(launch,))
     spec = DataSpec("normal", seed)
     with device.open(made, spec) as session:

@@ -369,24 +369,27 @@ def read(rows: Sequence[Row], problems: Iterable[Problem]) -> Iterator[Measured]
         if name not in by_name or tune_cache.fingerprint(by_name[name]) != changed:
             print(f"skipped {name}: not in the lists as it was measured", file=sys.stderr)
             continue
+        count = tried[0]["device.sm_count"]  # empty of a CPU
+        machine = machine_of(int(count) if count else None)
+        problem, work = by_name[name], exchanged(by_name[name])
         candidates = [
-            (choices, row["date"] < FINE_SINCE, float(row["median_s"]))
+            (choices, launches, float(row["median_s"]))
             for row in tried
             if (choices := _choices(row["choice"]))
             and all(choice.kernel in order for choice in choices)
+            and (launches := _grids(work, choices, machine, row["date"] < FINE_SINCE))
+            # Not if its end was evened: by which constants is not known.
+            and sum(int(one.entries.sum()) for one in launches) == int(row["tiles"])
         ]
         if len(candidates) < 2:
             print(f"skipped {name}: nothing to choose from", file=sys.stderr)
             continue
         candidates.sort(key=lambda candidate: considered(candidate[0]))
-        count = tried[0]["device.sm_count"]  # empty of a CPU
-        machine = machine_of(int(count) if count else None)
-        problem, work = by_name[name], exchanged(by_name[name])
         yield Measured(
             problem=problem,
             exchanged=work,
             choices=tuple(choices for choices, *_ in candidates),
-            launches=tuple(_grids(work, c, machine, whole) for c, whole, _ in candidates),
+            launches=tuple(launches for _, launches, _ in candidates),
             packed_bytes=_packed(problem, work),
             seconds=np.array([seconds for *_, seconds in candidates]),
         )

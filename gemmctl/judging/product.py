@@ -231,10 +231,11 @@ def products_of(plan: Plan, spec: DataSpec, device: Device) -> list[Product]:
     limits = tables.integer_limits(plan.problem).tolist()
     tiles = [np.empty(0, PLACE)] * len(groups)
     for launch in plan.launches:
-        order = np.argsort(launch.tiles["group"], kind="stable")
-        ends = np.cumsum(np.bincount(launch.tiles["group"], minlength=len(launch.groups)))
-        parts = np.split(_places(launch, plan)[order], ends[:-1])
-        for index, part in zip(launch.groups.tolist(), parts, strict=True):
+        of = launch.groups[launch.tiles["group"]]
+        order = np.argsort(of, kind="stable")
+        indices, counts = np.unique(of, return_counts=True)
+        parts = np.split(_places(launch, plan)[order], np.cumsum(counts)[:-1])
+        for index, part in zip(indices.tolist(), parts, strict=True):
             tiles[index] = part
     products = []
     for index, group in enumerate(groups):

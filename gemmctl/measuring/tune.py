@@ -221,9 +221,9 @@ def _rounds(contestants: int) -> list[int]:
     return sizes
 
 
-def _work(made: Plan) -> tuple[tuple[str, bytes, bytes], ...]:
+def _work(made: Plan) -> tuple[tuple[str, bytes, bytes, bytes], ...]:
     """How the launches are cut: two choices may come to the same."""
     return tuple(
-        (launch.kernel.name, launch.widths.tobytes(), launch.parts.tobytes())
+        (launch.kernel.name, launch.widths.tobytes(), launch.wide.tobytes(), launch.parts.tobytes())
         for launch in made.launches
     )

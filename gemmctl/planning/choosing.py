@@ -10,7 +10,7 @@ import numpy as np
 
 from gemmctl.kernels.cubins import Kernel
 from gemmctl.lists.problem import Problem
-from gemmctl.planning import cost, tiling
+from gemmctl.planning import cost, tail, tiling
 from gemmctl.planning.cost import Asked
 from gemmctl.planning.tiling import Choice, Floats, Grid, Ints, Machine
 
@@ -60,11 +60,13 @@ def choose(
     kernels: Sequence[Kernel],
     machine: Machine,
     split: bool = True,
+    alone: bool = True,
 ) -> list[Choice]:
     """The fastest way to cut each of some launches, which are given by their groups.
 
-    Sums are split only if ``split``. What the cost is at least is found for all launches and many
-    ways at once, and the cost itself only where it could be the least.
+    Sums are split only if ``split``, and ends evened only if each launch runs ``alone``. What the
+    cost is at least is found for all launches and many ways at once, and the cost itself only where
+    it could be the least.
     """
     groups, ends = np.concatenate(launches), np.cumsum([len(launch) for launch in launches])
     one_of = {kernel.d_across: kernel for kernel in kernels}
@@ -78,7 +80,7 @@ def choose(
             ways += _ways(everything, kernel, some, split)
     bounds = np.transpose([way.bounds for way in ways])
     return [
-        _least(everything, launch, slice(*ends_of), ways, bounds[launch])
+        _least(everything, launch, slice(*ends_of), ways, bounds[launch], alone)
         for launch, ends_of in enumerate(pairwise([0, *ends.tolist()]))
     ]
 
@@ -102,7 +104,12 @@ def _ways(launches: _Launches, kernel: Kernel, widths: Ints, split: bool) -> Ite
 
 
 def _least(
-    launches: _Launches, launch: int, groups: slice, ways: Sequence[_Way], bounds: Floats
+    launches: _Launches,
+    launch: int,
+    groups: slice,
+    ways: Sequence[_Way],
+    bounds: Floats,
+    alone: bool,
 ) -> Choice:
     """The way of least cost to cut one launch, of equal ones the first.
 
@@ -124,8 +131,8 @@ def _least(
         if same in seen:  # another width, or no split, that is the same cut
             continue
         seen.add(same)
-        if cost.exact(planned, asks):
-            found = bounds[index]
+        if alone:
+            _, found = tail.evened(planned, launches.problem, asks)
         else:
             found = cost.estimate(planned, launches.problem, asked=asks)
         if (found, index) < (least, best):

@@ -38,7 +38,7 @@ CLOCK_HZ = 1.98e9  # of a cycle below: an H200's highest
 WGMMA_FLOP = 4096  # dense 16-bit floating-point operations per cycle and SM
 WGMMA_ROWS = 64  # of B that one wgmma multiplies, and one warpgroup stores in one go
 SHARED_BYTES = 128  # that an SM's shared memory hands out in a cycle
-PLAYED = 8  # tiles for each cluster, up to which a list is played through
+PLAYED = 24  # tiles for each cluster, up to which a list is played through
 LINE_BYTES = 128  # of the L2, and of a row of a stage
 ENOUGH_STAGES = 6  # of the ring: more hide no more latency (fits with 5 and 8 chose worse)
 CROWD = 64  # CTAs; where they all draw the same lines, these come later
@@ -109,11 +109,11 @@ class Asked:
     """What groups ask for, however they are cut; one entry per group."""
 
     of_a: Ints  # bytes
-    of_b: Ints
+    of_b: Floats
     crossing_a: Floats  # share of rows of A that do not begin on a line
     crossing_b: Floats
-    read: Ints  # bytes that have to come from memory
-    written: Ints
+    read: Floats  # bytes that have to come from memory
+    written: Floats
     early: Flags  # whether a tile's record is given back before D is stored
     steps: Mapping[str, Floats]  # what each value goes through, by the constant, and how often
 
@@ -164,10 +164,10 @@ class Work:
     values: Floats  # of a tile that a warpgroup stores
     sum_values: Ints | int  # of an entry that adds up parts
     early: Flags  # and what follows: of Asked
-    read: Ints
+    read: Floats
     tall: Floats  # bytes of A by how many times TALL_ROWS more their boxes have
-    again: Ints  # bytes that tiles read again
-    written: Ints
+    again: Floats  # bytes that tiles read again
+    written: Floats
     steps: Mapping[str, Floats]
 
 
@@ -190,7 +190,7 @@ def estimate(
     Some of the shorter shows, too: it does not hide all the time, and what it does costs power.
     ``asked`` is what ``asked_of`` says of the launch, where that is known.
     """
-    asked = asked or asked_of(problem, launch.groups, launch.kernel)
+    asked = asked or asked_of(problem, launch.groups, launch.kernel, launch.share)
     work = work_of(launch, asked)
     times = times_of(work, constants)
     if exact(launch, asked):
@@ -231,12 +231,12 @@ def at_least(
 ) -> Floats:
     """Cycles that each of some launches takes at least by ``estimate``, in a fraction of its time.
 
-    The groups of a launch begin at ``starts`` and end with the next one's. What ``estimate`` finds
-    for a launch that is ``exact``.
+    The groups of a launch begin at ``starts`` and end with the next one's. No less is taken by
+    one whose last tiles are cut narrower.
     """
     work = work_of(launches, asked, starts)
     times = times_of(work, constants)
-    return together(work, times, least_busy(work, times), constants)
+    return together(work, times, least_busy(work, times, evenly=True), constants)
 
 
 def exact(launch: Grid, asked: Asked) -> bool:
@@ -258,13 +258,19 @@ def copying(nbytes: int, machine: Machine, constants: Constants = FITTED) -> flo
     return constants.packing_latency + 2 * nbytes / constants.packing_bytes / machine.sm_count
 
 
-def asked_of(problem: Problem, groups: Ints, kernel: Kernel) -> Asked:
-    """What groups ask for, of any kernel of such types that exchanges operands as this does."""
+def asked_of(problem: Problem, groups: Ints, kernel: Kernel, share: Floats | None = None) -> Asked:
+    """What groups ask for, of any kernel of such types that exchanges operands as this does.
+
+    ``share`` says how much of each group's columns it is about; without it, all.
+    """
+    if share is None:
+        share = np.ones(len(groups))
     columns = seen(problem, kernel)
     m, n, k = columns.m[groups], columns.n[groups], columns.depth[groups]
     size, size_d = dtypes.BY_NAME[kernel.operand].size, dtypes.BY_NAME[kernel.output].size
-    of_a, of_b, of_d = m * k * size, n * k * size, m * columns.d_columns[groups]
-    read = of_a + of_b * np.where(of_b > L2_BYTES, -(-m // PANEL_ROWS), 1)
+    of_a, of_b = m * k * size, n * k * size
+    read = (of_a + of_b * np.where(of_b > L2_BYTES, -(-m // PANEL_ROWS), 1)) * share
+    of_d: Floats = m * columns.d_columns[groups] * share
     words, more = problem.columns.whole_words[groups], columns.more[groups]
     finished = fused(problem, groups)
     halved = np.where(columns.gate[groups] != 0, 0.5, 1.0)  # values of D for each of x
@@ -288,7 +294,7 @@ def asked_of(problem: Problem, groups: Ints, kernel: Kernel) -> Asked:
         }
     return Asked(
         of_a=of_a,
-        of_b=of_b,
+        of_b=of_b * share,
         crossing_a=_crossing(columns.lda[groups], size),
         crossing_b=_crossing(columns.ldb[groups], size),
         read=read,
@@ -409,8 +415,11 @@ def _tile(
     return taken, np.maximum(alone - taken, 0.0)
 
 
-def least_busy(work: Work, times: Times) -> Floats:
-    """Cycles that the SMs are busy with each launch at least; ``makespan`` finds how many."""
+def least_busy(work: Work, times: Times, evenly: bool = False) -> Floats:
+    """Cycles that the SMs are busy with each launch at least; ``makespan`` finds how many.
+
+    ``evenly``: however narrow the last of its tiles are cut.
+    """
     split = work.parts > 1
     each: Floats = np.where(split, work.parts * times.part, times.whole)
     total = each * work.whole
@@ -422,10 +431,12 @@ def least_busy(work: Work, times: Times) -> Floats:
         shortest = np.where(split, np.minimum(times.part, times.add_up), times.whole)
         late = np.where(split, times.add_up, late)
     mean = np.add.reduceat(total, work.starts) / work.clusters
-    rounds = -(-work.entries // work.clusters) * np.minimum.reduceat(shortest, work.starts)
-    played = np.maximum(np.maximum(mean, rounds), np.maximum.reduceat(longest, work.starts))
-    widest = np.maximum.reduceat(times.widest, work.starts)
-    played = np.maximum(played, _unevenly(mean, widest, -(-work.entries // work.clusters)))
+    played = np.maximum(mean, np.maximum.reduceat(longest, work.starts))
+    if not evenly:
+        rounds = -(-work.entries // work.clusters)
+        played = np.maximum(played, rounds * np.minimum.reduceat(shortest, work.starts))
+        widest = np.maximum.reduceat(times.widest, work.starts)
+        played = np.maximum(played, _unevenly(mean, widest, rounds))
     first_ends = np.maximum.reduceat(np.where(work.first, longest, 0.0), work.starts)
     rest_ends = mean + np.maximum.reduceat(late, work.starts) / 2
     long_list = work.entries > PLAYED * work.clusters

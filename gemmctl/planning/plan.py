@@ -18,7 +18,7 @@ from gemmctl.errors import ListError
 from gemmctl.kernels.cubins import Kernel
 from gemmctl.lists.problem import LAYOUTS, Group, Problem
 from gemmctl.operands import dtypes
-from gemmctl.planning import cost, tiling
+from gemmctl.planning import cost, tail, tiling
 from gemmctl.planning.arena import Layout, lay_out
 from gemmctl.planning.choosing import choose
 from gemmctl.planning.exchange import exchanged, swapped
@@ -167,15 +167,17 @@ def _plan(
     started = perf_counter()
     work = exchanged(problem)
     launches: list[Launch] = []
-    for groups, fitting in alike(work, kernels):
+    sorts = list(alike(work, kernels))
+    for groups, fitting in sorts:
         if choices is None and launch not in TOGETHER:
-            launches += _choose_each(work, groups, fitting, machine, split=launch == "serial")
+            launches += _choose_each(work, groups, fitting, machine, alone=launch == "serial")
             continue
+        alone = len(sorts) == 1
         if choices is None:
-            (choice,) = choose(work, [groups], fitting, machine)
+            (choice,) = choose(work, [groups], fitting, machine, alone=alone)
         else:
             choice = choices[len(launches)]
-        launches.append(tiling.cut(work, groups, _named(fitting, choice), choice, machine))
+        launches.append(_cut(work, groups, fitting, choice, machine, alone))
     columns = problem.columns
     m, n, k = columns.m, columns.n, columns.depth
     layout, moved = lay_out(problem)
@@ -213,29 +215,41 @@ def alike(problem: Problem, kernels: Sequence[Kernel]) -> Iterator[tuple[Ints, l
 
 
 def _choose_each(
-    problem: Problem, groups: Ints, kernels: Sequence[Kernel], machine: Machine, split: bool
+    problem: Problem, groups: Ints, kernels: Sequence[Kernel], machine: Machine, alone: bool
 ) -> list[Launch]:
     """A launch for every group; equal groups are decided and cut once.
 
-    Sums are split only if ``split``: not where launches run side by side (``side_by_side`` says
-    why).
+    ``alone``: one after another. Where launches run side by side no sums are split
+    (``side_by_side`` says why).
     """
     firsts: dict[Group, int] = {}
     same = [firsts.setdefault(problem.groups[index], index) for index in groups.tolist()]
-    alone = [np.array([index]) for index in firsts.values()]
-    choices = choose(problem, alone, kernels, machine, split)
+    each = [np.array([index]) for index in firsts.values()]
+    choices = choose(problem, each, kernels, machine, split=alone, alone=alone)
     cut = {
-        int(group[0]): tiling.cut(problem, group, _named(kernels, choice), choice, machine)
-        for group, choice in zip(alone, choices, strict=True)
+        int(group[0]): _cut(problem, group, kernels, choice, machine, alone)
+        for group, choice in zip(each, choices, strict=True)
     }
     return [
-        cut[first] if first == index else replace(cut[first], groups=np.array([index]))
+        replace(cut[first], groups=np.full_like(cut[first].groups, index))
         for first, index in zip(same, groups.tolist(), strict=True)
     ]
 
 
-def _named(kernels: Sequence[Kernel], choice: Choice) -> Kernel:
-    return next(kernel for kernel in kernels if kernel.name == choice.kernel)
+def _cut(
+    problem: Problem,
+    groups: Ints,
+    kernels: Sequence[Kernel],
+    choice: Choice,
+    machine: Machine,
+    alone: bool,
+) -> Launch:
+    """A launch that is cut as chosen; its end evened, if it runs ``alone``."""
+    (kernel,) = (kernel for kernel in kernels if kernel.name == choice.kernel)
+    planned = tiling.grid(problem, groups, kernel, choice.width, machine, choice.splits)
+    if alone:
+        planned, _ = tail.evened(planned, problem)
+    return tiling.cut(problem, planned, choice)
 
 
 def _range(values: Ints) -> str:

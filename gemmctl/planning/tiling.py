@@ -127,7 +127,10 @@ class Choice:
 
 @dataclass(frozen=True)
 class Grid:
-    """How a kernel cuts groups into tiles, before any is written; one entry per group."""
+    """How a kernel cuts groups into tiles, before any is written; one entry per group.
+
+    A group whose last columns of tiles are cut otherwise has two entries, one after the other.
+    """
 
     kernel: Kernel
     machine: Machine
@@ -135,6 +138,7 @@ class Grid:
     widths: Ints  # rows of A per tile
     last: Ints  # the same of the last tile of each column of tiles, which may be narrower
     high: Ints  # tiles on top of each other
+    first: Ints  # of its columns of tiles, counted from the group's first
     wide: Ints  # tiles side by side
     k_tiles: Ints  # slices along K of a whole tile
     parts: Ints  # that each tile's sum over K is split into; 1: it is not
@@ -155,6 +159,12 @@ class Grid:
     def rows(self) -> Ints:
         """Rows of A that tiles on top of each other multiply, padding included."""
         return (self.high - 1) * self.widths + self.last
+
+    @property
+    def share(self) -> Floats:
+        """Of the group's columns of tiles, those of each entry."""
+        found: Floats = self.wide / np.bincount(self.groups, self.wide)[self.groups]
+        return found
 
     @property
     def whole(self) -> Ints:
@@ -288,6 +298,7 @@ def grid(
         widths=widths,
         last=last,
         high=high,
+        first=np.zeros_like(wide),
         wide=wide,
         k_tiles=k_tiles,
         parts=parts,
@@ -433,13 +444,13 @@ def choices(problem: Problem, groups: Ints, kernel: Kernel, machine: Machine) ->
     return found
 
 
-def cut(problem: Problem, groups: Ints, kernel: Kernel, choice: Choice, machine: Machine) -> Launch:
+def cut(problem: Problem, planned: Grid, choice: Choice) -> Launch:
     """Cut groups and write the tile list.
 
     Where all K are long, every other wave of tiles takes K backward: it begins with what the wave
     before it, which moved along K in step, ended with and left in the L2.
     """
-    planned = grid(problem, groups, kernel, choice.width, machine, choice.splits)
+    groups, kernel = planned.groups, planned.kernel
     columns = seen(problem, kernel)
     alpha, beta = columns.alpha[groups], columns.beta[groups]
     of_group = np.zeros(len(groups), TILE)
@@ -519,9 +530,15 @@ def runs(planned: Grid) -> Ints:
     other's latency, and sorting them measured 5 to 11% slower. Among those, only what takes much
     of a cluster's time comes first.
     """
-    k_tiles, tiles = planned.k_tiles, planned.whole
-    short = int((k_tiles * tiles).sum()) * K_TILE < LONG_K * int(tiles.sum())
-    return np.argsort(-k_tiles * come_first(planned) if short else -k_tiles, kind="stable")
+    k_tiles = planned.k_tiles
+    order = -k_tiles * come_first(planned) if mostly_short(planned) else -k_tiles
+    return np.argsort(order, kind="stable")
+
+
+def mostly_short(planned: Grid) -> bool:
+    """Whether tiles wait for latency more than for each other, since most have short sums."""
+    tiles = planned.whole
+    return int((planned.k_tiles * tiles).sum()) * K_TILE < LONG_K * int(tiles.sum())
 
 
 def _spread(planned: Grid, problem: Problem) -> Ints | None:
@@ -558,6 +575,7 @@ def _places(planned: Grid, in_runs: Ints) -> tuple[Ints, Ints]:
     by = np.repeat(np.arange(len(of)), across)  # panel of each column of tiles
     column = within(across)
     along = np.where(panel[by] % 2 == 0, column, across[by] - 1 - column)
+    along += planned.first[in_runs][of][by]
     tall = rows[by]
     m0 = np.repeat(above[by], tall) + within(tall) * np.repeat(widths[of][by], tall)
     return m0, np.repeat(along * planned.kernel.columns_per_tile, tall)

@@ -38,10 +38,10 @@ from gemmctl.lists.problem import ACTIVATIONS, BIASES, GATES, Problem
 from gemmctl.operands import data, dtypes
 from gemmctl.operands.data import DataSpec
 from gemmctl.operands.digest import digest
-from gemmctl.planning import plan, tables, tiling
+from gemmctl.planning import plan, tables, tail, tiling
 from gemmctl.planning.plan import Plan
 from gemmctl.planning.tiling import Choice, seen
-from support import environment, make_problem, takes_all
+from support import cut_as, environment, make_problem, takes_all
 
 KERNELS = cubins.manifest().kernels
 FUSING = [kernel for kernel in KERNELS if takes_all(kernel)]
@@ -213,6 +213,26 @@ def test_every_kernel_is_right_at_every_width_that_it_has_code_for(
         repeat_alike(session, made, 10)
 
 
+@pytest.mark.parametrize("kind", ["int", "normal"])
+def test_every_kernel_is_right_where_the_last_columns_of_tiles_are_narrower(
+    device: CudaDevice, kernel: Kernel, kind: data.Kind
+) -> None:
+    """Half of a group's columns, all, a quarter or a third."""
+    made, spec = planned(awkward_for(kernel), kernel), DataSpec(kind, 41)
+    groups, width = made.launches[0].groups, kernel.max_width
+    wide, narrow = (
+        tiling.grid(made.exchanged, groups, kernel, widest, tiling.H200)
+        for widest in (width, max(width // 2, kernel.width_step))
+    )
+    joined = tail.joined(wide, narrow, wide.wide // np.resize([2, 1, 4, 3], len(groups)))
+    assert len(joined.groups) > len(groups)
+    launch = tiling.cut(made.exchanged, joined, Choice(kernel.name, width))
+    made = replace(made, launches=(launch,))
+    with ran(device, made, spec) as session:
+        assert wrong(made, session, spec) == []
+        repeat_alike(session, made, 100)
+
+
 # Rows of C and D in whole words of four elements, in words of other lengths, and at odd places:
 # columns, and how much longer the rows of D and C are.
 ROWS_OF_C = [
@@ -361,7 +381,7 @@ def test_what_is_fused_behind_split_sums_is_right(
     )
     whole = planned(f"{head_of(kernel)}  - {{name: x, groups: [{groups}]}}\n", kernel)
     choice = Choice(kernel.name, kernel.max_width, 4)
-    launch = tiling.cut(whole.problem, np.arange(3), kernel, choice, tiling.H200)
+    launch = cut_as(whole.problem, np.arange(3), kernel, choice)
     assert launch.slots > 0
     spec = DataSpec("normal", 29)
     made = replace(whole, launches=(launch,))
@@ -436,7 +456,7 @@ def test_split_sums_are_right_and_the_same_every_time(
     (made,) = reading.load(["-"], io.StringIO(text))
     whole = planned_problem(made, kernel)
     choice = Choice(kernel.name, kernel.max_width, splits)
-    launch = tiling.cut(made, np.arange(4), kernel, choice, tiling.H200)
+    launch = cut_as(made, np.arange(4), kernel, choice)
     assert launch.parts.tolist() == parts
     split, spec = replace(whole, launches=(launch,)), DataSpec(kind, 13)
     with ran(device, split, spec) as session:

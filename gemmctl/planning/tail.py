@@ -1,0 +1,111 @@
+"""The end of a launch: its last tiles, cut narrower where clusters would wait for each other.
+
+Equal tiles take whole waves: 5.2 waves take as long as six. With the last 0.2 of a wave in tiles of
+half the rows they take five and a half.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from gemmctl.lists.problem import Problem
+from gemmctl.planning import cost, tiling
+from gemmctl.planning.cost import Asked
+from gemmctl.planning.tiling import Floats, Grid, Ints
+
+STEP = 32  # rows by which the widths that are tried differ
+TRIED = 2  # of them, those that promise most
+IDLE = 0.02  # share of a launch's time that clusters wait at its end, from which it is worth a try
+GAIN = 0.005  # of a launch's time, for which another width's code is worth fetching
+WAVES = 2  # of tiles at a launch's end that may be cut narrower
+
+
+def evened(planned: Grid, problem: Problem, asked: Asked | None = None) -> tuple[Grid, float]:
+    """A launch with its last tiles as narrow as is fastest, and the cycles that it then takes.
+
+    That is the launch as it was where nothing is gained: where it has less than a wave, splits
+    sums, or consists of tiles that wait for latency more than for each other (measured: nothing at
+    K = 256, 1% slower at 96), and where it is too long to be played through. ``asked`` is what
+    ``cost.asked_of`` says of it.
+    """
+    asked = asked or cost.asked_of(problem, planned.groups, planned.kernel)
+    taken = cost.estimate(planned, problem, asked=asked)
+    playable = planned.room < planned.entries.sum() <= cost.PLAYED * planned.room
+    if planned.slots or not playable or tiling.mostly_short(planned):
+        return planned, taken
+    work = cost.work_of(planned, asked)
+    times = cost.times_of(work, cost.FITTED)
+    mean = np.array([(times.whole * planned.whole).sum() / planned.room])
+    if cost.together(work, times, mean, cost.FITTED)[0] > (1 - IDLE) * taken:
+        return planned, taken
+    best, least = planned, (1 - GAIN) * taken
+    for other in _candidates(planned, problem, times.whole, asked):
+        if (cycles := cost.estimate(other, problem)) < least:
+            best, least = other, cycles
+    return best, taken if best is planned else least
+
+
+def _candidates(planned: Grid, problem: Problem, cycles: Floats, asked: Asked) -> Iterator[Grid]:
+    """The launch with some of its last tiles narrower: what would be fastest if all were equal."""
+    mean, found = np.average(cycles, weights=planned.whole), []
+    for widest in range(int(planned.widths.max()) - STEP, tiling.NARROWEST - 1, -STEP):
+        narrow = tiling.grid(problem, planned.groups, planned.kernel, widest, planned.machine)
+        times = cost.times_of(cost.work_of(narrow, asked), cost.FITTED)
+        more = float(narrow.whole.sum() / planned.whole.sum())
+        share = float(np.average(times.whole, weights=narrow.whole) / mean)
+        if more > 1 > share:
+            ends, count = _soonest(int(planned.whole.sum()), planned.room, more, share)
+            found.append((ends, count, narrow))
+    for _, count, narrow in sorted(found, key=lambda one: one[0])[:TRIED]:
+        yield joined(planned, narrow, _last_columns(planned, narrow, problem, count))
+
+
+def _soonest(tiles: int, room: int, more: float, share: float) -> tuple[float, int]:
+    """When equal tiles end, in units of one's time, and how many of the last ones to cut for that.
+
+    ``more`` narrow tiles stand for one, and each takes a ``share`` of its time.
+    """
+    counts = np.arange(1, min(tiles, WAVES * room) + 1)
+    full, rest = np.divmod(tiles - counts, room)  # waves, and clusters that have one tile more
+    needed = np.ceil(counts * more - 1e-9)
+    after = np.arange(1, 2 / share + 2) * share
+    ends = np.sort(np.concatenate([after, after + 1]))  # behind the last full wave
+    done = (room - rest)[:, None] * np.floor((ends + 1e-9) / share)
+    done += rest[:, None] * np.floor(np.maximum(ends - 1 + 1e-9, 0) / share)
+    late = (done < needed[:, None]) | ((rest > 0)[:, None] & (ends < 1))
+    whole = full + ends[np.argmin(late, axis=1)]
+    best = int(whole.argmin())
+    return float(whole[best]), int(counts[best])
+
+
+def _last_columns(planned: Grid, narrow: Grid, problem: Problem, count: int) -> Ints:
+    """Columns of tiles of each group, as many as it takes for the last tiles of the list."""
+    last = np.bincount(tiling.handed_out(planned, problem)[-count:], minlength=len(planned.wide))
+    return np.where(narrow.widths < planned.widths, -(-last // planned.high), 0)
+
+
+def joined(planned: Grid, narrow: Grid, taken: Ints) -> Grid:
+    """A launch with the last columns of tiles of each group, so many, as in another cut."""
+    kept, here = planned.wide - taken, np.arange(len(taken))
+    which = np.concatenate([here[kept > 0], len(here) + here[taken > 0]])
+    which = which[np.argsort(which % len(here), kind="stable")]
+
+    def both(one: Ints, other: Ints) -> Ints:
+        found: Ints = np.concatenate([one, other])[which]
+        return found
+
+    return replace(
+        planned,
+        groups=both(planned.groups, narrow.groups),
+        widths=both(planned.widths, narrow.widths),
+        last=both(planned.last, narrow.last),
+        high=both(planned.high, narrow.high),
+        first=both(np.zeros_like(kept), kept),
+        wide=both(kept, taken),
+        k_tiles=both(planned.k_tiles, narrow.k_tiles),
+        parts=both(planned.parts, narrow.parts),
+        sums=both(planned.sums, narrow.sums),
+    )

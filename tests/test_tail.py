@@ -1,0 +1,138 @@
+"""The end of a launch: cut narrower where all clusters but a few would wait for it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gemmctl.judging.product import products_of
+from gemmctl.kernels import cubins
+from gemmctl.kernels.cubins import Kernel
+from gemmctl.lists.problem import Problem
+from gemmctl.operands.data import DataSpec
+from gemmctl.planning import cost, plan, tail, tiling
+from gemmctl.planning.tiling import H200, Choice, Grid, Machine
+from support import make_problem
+
+KERNELS = cubins.manifest().kernels
+WAVE = 66  # clusters of two on an H200
+
+
+def kernel(name: str) -> Kernel:
+    wanted = (name, "bf16", "bf16", "row", "col")
+    return next(k for k in KERNELS if (k.name, *k.multiplies) == wanted)
+
+
+def whole(some: Problem, name: str = "128x256-c2", splits: int = 1) -> Grid:
+    of = kernel(name)
+    return tiling.grid(some, np.arange(len(some.groups)), of, of.max_width, H200, splits)
+
+
+def columns(count: int, high: int = 1, k: int = 4096, more: str = "") -> str:
+    """A group of so many columns of tiles of 256x256, each so many high."""
+    return f"m: {256 * high}, n: {256 * count}, k: {k}{more}"
+
+
+def test_what_is_left_behind_whole_waves_is_cut_in_half_where_it_is_half_a_wave() -> None:
+    planned = whole(some := make_problem(columns(3 * WAVE + WAVE // 2)))
+    found, cycles = tail.evened(planned, some)
+    assert found.widths.tolist() == [256, 128]
+    assert found.wide.tolist() == [3 * WAVE, WAVE // 2]
+    assert found.first.tolist() == [0, 3 * WAVE]
+    assert found.whole.tolist() == [3 * WAVE, WAVE]
+    # Of stages as long as those of the others there are few, which narrow tiles wait for.
+    assert 3.5 / 4 < cycles / cost.estimate(planned, some) < 0.96
+    assert cycles == cost.estimate(found, some)
+
+
+def test_two_thirds_of_a_wave_are_cut_together_with_tiles_of_the_wave_before() -> None:
+    """Two tiles of 192 rows on top of each other become three of 128, and take a wave each."""
+    planned = whole(some := make_problem(f"m: 384, n: {256 * 55}, k: 4096"), "128x192-c2p")
+    assert planned.whole.tolist() == [110]
+    found, cycles = tail.evened(planned, some)
+    assert found.widths.tolist() == [192, 128]
+    assert found.whole.tolist() == [WAVE, WAVE]
+    assert cycles < 0.95 * cost.estimate(planned, some)
+
+
+@pytest.mark.parametrize(
+    "group",
+    [
+        columns(3 * WAVE),
+        columns(3 * WAVE - 1),  # a wave that is all but full
+        columns(WAVE // 2),  # less than one: all tiles could be narrower
+        columns(3 * WAVE + WAVE // 2, k=512),  # latency is what they wait for
+        columns((cost.PLAYED + 1) * WAVE + WAVE // 2),  # half a wave of so many
+    ],
+)
+def test_a_launch_stays_as_it_is_where_nothing_is_to_be_gained(group: str) -> None:
+    planned = whole(some := make_problem(group))
+    assert tail.evened(planned, some) == (planned, cost.estimate(planned, some))
+
+
+def test_launches_that_split_sums_stay_as_they_are() -> None:
+    some = make_problem(columns(3 * WAVE + WAVE // 2), "m: 256, n: 256, k: 65536")
+    planned = whole(some, splits=8)
+    assert planned.slots and tail.evened(planned, some)[0] is planned
+
+
+def test_the_last_tiles_of_the_list_are_cut_be_their_group_the_last_or_not() -> None:
+    """Long sums come first."""
+    short, long = columns(2 * WAVE + WAVE // 2), columns(WAVE, k=8192)
+    for groups, cut in (([short, long], 0), ([long, short], 1)):
+        planned = whole(some := make_problem(*groups))
+        found, _ = tail.evened(planned, some)
+        narrow = found.widths < 256
+        assert found.groups[narrow].tolist() == [cut]
+        assert found.k_tiles[narrow].tolist() == [64]
+
+
+def test_a_group_of_which_all_columns_are_cut_has_one_entry() -> None:
+    some = make_problem(columns(3 * WAVE), columns(WAVE // 2))
+    found, _ = tail.evened(whole(some), some)
+    assert (found.groups.tolist(), found.widths.tolist()) == ([0, 1], [256, 128])
+
+
+def test_each_entry_has_its_share_of_what_its_group_reads_and_writes() -> None:
+    planned = whole(some := make_problem(columns(3 * WAVE + WAVE // 2)))
+    found, _ = tail.evened(planned, some)
+    assert found.share.tolist() == [6 / 7, 1 / 7]
+    asked = cost.asked_of(some, found.groups, found.kernel, found.share)
+    all_of_it = cost.asked_of(some, planned.groups, planned.kernel)
+    for name in ("read", "written", "of_b"):
+        assert getattr(asked, name).sum() == pytest.approx(getattr(all_of_it, name).sum())
+
+
+def test_where_launches_run_side_by_side_none_is_evened() -> None:
+    """What one leaves idle, another takes."""
+    group = columns(3 * WAVE + WAVE // 2)
+    choice = Choice("128x256-c2", 256)
+    alone, beside = make_problem(group), make_problem(group, f"{group}, a: f16, b: f16")
+    for some, widths in ((alone, [256, 128]), (beside, [256])):
+        chosen = {some.name: [choice] * (1 if some is alone else 2)}
+        (made,) = plan.make([some], KERNELS, chosen=chosen)
+        assert all(launch.widths.tolist() == widths for launch in made.launches)
+
+
+def test_equal_groups_that_are_launched_one_after_another_are_evened_alike() -> None:
+    some = make_problem(f"{columns(3 * WAVE + WAVE // 2)}, count: 2")
+    (made,) = plan.make([some], [kernel("128x256-c2")], launch="serial")
+    assert [launch.groups.tolist() for launch in made.launches] == [[0, 0], [1, 1]]
+
+
+def test_a_smaller_gpu_has_other_waves() -> None:
+    some = make_problem(columns(WAVE))
+    chosen = {some.name: [Choice("128x256-c2", 256)]}
+    for sms, widths in ((132, [256]), (88, [256, 128])):  # a wave, and one and a half
+        (made,) = plan.make([some], KERNELS, Machine(sms), chosen=chosen)
+        assert made.launches[0].widths.tolist() == widths
+
+
+def test_what_is_judged_of_a_group_has_the_tiles_of_both_its_cuts() -> None:
+    some = make_problem(f"m: 384, n: {256 * 55}, k: 1024")
+    chosen = {some.name: [Choice("128x192-c2p", 192)]}
+    (made,) = plan.make([some], KERNELS, chosen=chosen)
+    assert made.launches[0].widths.tolist() == [192, 128]
+    (product,) = products_of(made, DataSpec("int", 0), "cuda")
+    assert product.tile(0, 0) == (0, 0, 192, 256)
+    assert product.tile(383, 256 * 55 - 1) == (256, 256 * 54, 128, 256)
