@@ -114,10 +114,26 @@ def test_where_launches_run_side_by_side_none_is_evened() -> None:
         assert all(launch.widths.tolist() == widths for launch in made.launches)
 
 
-def test_equal_groups_that_are_launched_one_after_another_are_evened_alike() -> None:
-    some = make_problem(f"{columns(3 * WAVE + WAVE // 2)}, count: 2")
+def test_a_launch_for_each_group_is_not_evened() -> None:
+    """That shows what grouping buys, group by group, and has thousands to plan."""
+    some = make_problem(columns(3 * WAVE + WAVE // 2))
     (made,) = plan.make([some], [kernel("128x256-c2")], launch="serial")
-    assert [launch.groups.tolist() for launch in made.launches] == [[0, 0], [1, 1]]
+    assert len(made.launches[0].groups) == 1
+
+
+def test_the_choice_is_of_what_is_fastest_once_ends_are_evened() -> None:
+    some = make_problem("m: 4096, n: 512, k: 4096, count: 32")  # 15.5 waves of tiles of 256 rows
+    (made,) = plan.make([some], KERNELS)
+    (launch,) = made.launches
+    everyone = np.arange(32)
+    others = [
+        cost.estimate(tiling.grid(some, everyone, k, choice.width, H200, choice.splits), some)
+        for k in KERNELS
+        if k.multiplies == launch.kernel.multiplies
+        for choice in tiling.choices(some, everyone, k, H200)
+    ]
+    assert len(set(launch.widths.tolist())) == 2
+    assert cost.estimate(launch, some) < min(others)
 
 
 def test_a_smaller_gpu_has_other_waves() -> None:

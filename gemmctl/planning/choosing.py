@@ -18,6 +18,7 @@ SLACK = 1e-9  # share of a bound by which it may lie above the cost, since both 
 # Groups that are cut at one time. A call of numpy takes as long for a few groups cut in every width
 # as for one; but arrays of many are better off in a processor's caches.
 AT_ONCE = 8192
+EVENED = 4  # ways to cut a launch whose ends are evened, to see whether another is the fastest then
 
 
 @dataclass(frozen=True)
@@ -60,13 +61,13 @@ def choose(
     kernels: Sequence[Kernel],
     machine: Machine,
     split: bool = True,
-    alone: bool = True,
+    even: bool = False,
 ) -> list[Choice]:
     """The fastest way to cut each of some launches, which are given by their groups.
 
-    Sums are split only if ``split``, and ends evened only if each launch runs ``alone``. What the
-    cost is at least is found for all launches and many ways at once, and the cost itself only where
-    it could be the least.
+    Sums are split only if ``split``; ``even``: their ends will be evened. What the cost is at least
+    is found for all launches and many ways at once, and the cost itself only where it could be the
+    least.
     """
     groups, ends = np.concatenate(launches), np.cumsum([len(launch) for launch in launches])
     one_of = {kernel.d_across: kernel for kernel in kernels}
@@ -80,7 +81,7 @@ def choose(
             ways += _ways(everything, kernel, some, split)
     bounds = np.transpose([way.bounds for way in ways])
     return [
-        _least(everything, launch, slice(*ends_of), ways, bounds[launch], alone)
+        _least(everything, launch, slice(*ends_of), ways, bounds[launch], even)
         for launch, ends_of in enumerate(pairwise([0, *ends.tolist()]))
     ]
 
@@ -109,18 +110,20 @@ def _least(
     groups: slice,
     ways: Sequence[_Way],
     bounds: Floats,
-    alone: bool,
+    even: bool,
 ) -> Choice:
     """The way of least cost to cut one launch, of equal ones the first.
 
-    ``bounds`` say what each costs at least.
+    ``bounds`` say what each costs at least. Of the first by that, the ends are evened if ``even``,
+    whatever they cost as they are.
     """
     least, best = np.inf, 0
-    seen = set()
+    seen = set[tuple[Kernel, bytes, bytes]]()
     own = launches.groups[groups]
     asked = {exchanged: of.of(groups) for exchanged, of in launches.asked.items()}
     for index in np.argsort(bounds, kind="stable").tolist():
-        if bounds[index] * (1 - SLACK) > least:
+        evens = even and len(seen) < EVENED
+        if bounds[index] * (1 - SLACK) > least and not evens:
             break
         way = ways[index]
         planned = tiling.grid(
@@ -131,8 +134,10 @@ def _least(
         if same in seen:  # another width, or no split, that is the same cut
             continue
         seen.add(same)
-        if alone:
+        if evens:
             _, found = tail.evened(planned, launches.problem, asks)
+        elif cost.exact(planned, asks):
+            found = bounds[index]
         else:
             found = cost.estimate(planned, launches.problem, asked=asks)
         if (found, index) < (least, best):

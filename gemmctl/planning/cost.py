@@ -231,12 +231,12 @@ def at_least(
 ) -> Floats:
     """Cycles that each of some launches takes at least by ``estimate``, in a fraction of its time.
 
-    The groups of a launch begin at ``starts`` and end with the next one's. No less is taken by
-    one whose last tiles are cut narrower.
+    The groups of a launch begin at ``starts`` and end with the next one's. What ``estimate`` finds
+    for a launch that is ``exact``.
     """
     work = work_of(launches, asked, starts)
     times = times_of(work, constants)
-    return together(work, times, least_busy(work, times, evenly=True), constants)
+    return together(work, times, least_busy(work, times), constants)
 
 
 def exact(launch: Grid, asked: Asked) -> bool:
@@ -415,11 +415,8 @@ def _tile(
     return taken, np.maximum(alone - taken, 0.0)
 
 
-def least_busy(work: Work, times: Times, evenly: bool = False) -> Floats:
-    """Cycles that the SMs are busy with each launch at least; ``makespan`` finds how many.
-
-    ``evenly``: however narrow the last of its tiles are cut.
-    """
+def least_busy(work: Work, times: Times) -> Floats:
+    """Cycles that the SMs are busy with each launch at least; ``makespan`` finds how many."""
     split = work.parts > 1
     each: Floats = np.where(split, work.parts * times.part, times.whole)
     total = each * work.whole
@@ -431,12 +428,10 @@ def least_busy(work: Work, times: Times, evenly: bool = False) -> Floats:
         shortest = np.where(split, np.minimum(times.part, times.add_up), times.whole)
         late = np.where(split, times.add_up, late)
     mean = np.add.reduceat(total, work.starts) / work.clusters
-    played = np.maximum(mean, np.maximum.reduceat(longest, work.starts))
-    if not evenly:
-        rounds = -(-work.entries // work.clusters)
-        played = np.maximum(played, rounds * np.minimum.reduceat(shortest, work.starts))
-        widest = np.maximum.reduceat(times.widest, work.starts)
-        played = np.maximum(played, _unevenly(mean, widest, rounds))
+    rounds = -(-work.entries // work.clusters) * np.minimum.reduceat(shortest, work.starts)
+    played = np.maximum(np.maximum(mean, rounds), np.maximum.reduceat(longest, work.starts))
+    widest = np.maximum.reduceat(times.widest, work.starts)
+    played = np.maximum(played, _unevenly(mean, widest, -(-work.entries // work.clusters)))
     first_ends = np.maximum.reduceat(np.where(work.first, longest, 0.0), work.starts)
     rest_ends = mean + np.maximum.reduceat(late, work.starts) / 2
     long_list = work.entries > PLAYED * work.clusters

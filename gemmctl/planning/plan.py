@@ -170,14 +170,14 @@ def _plan(
     sorts = list(alike(work, kernels))
     for groups, fitting in sorts:
         if choices is None and launch not in TOGETHER:
-            launches += _choose_each(work, groups, fitting, machine, alone=launch == "serial")
+            launches += _choose_each(work, groups, fitting, machine, split=launch == "serial")
             continue
-        alone = len(sorts) == 1
+        even = len(sorts) == 1  # others beside it would take what its end leaves idle
         if choices is None:
-            (choice,) = choose(work, [groups], fitting, machine, alone=alone)
+            (choice,) = choose(work, [groups], fitting, machine, even=even)
         else:
             choice = choices[len(launches)]
-        launches.append(_cut(work, groups, fitting, choice, machine, alone))
+        launches.append(_cut(work, groups, fitting, choice, machine, even))
     columns = problem.columns
     m, n, k = columns.m, columns.n, columns.depth
     layout, moved = lay_out(problem)
@@ -215,23 +215,23 @@ def alike(problem: Problem, kernels: Sequence[Kernel]) -> Iterator[tuple[Ints, l
 
 
 def _choose_each(
-    problem: Problem, groups: Ints, kernels: Sequence[Kernel], machine: Machine, alone: bool
+    problem: Problem, groups: Ints, kernels: Sequence[Kernel], machine: Machine, split: bool
 ) -> list[Launch]:
     """A launch for every group; equal groups are decided and cut once.
 
-    ``alone``: one after another. Where launches run side by side no sums are split
-    (``side_by_side`` says why).
+    Sums are split only if ``split``: not where launches run side by side (``side_by_side`` says
+    why).
     """
     firsts: dict[Group, int] = {}
     same = [firsts.setdefault(problem.groups[index], index) for index in groups.tolist()]
-    each = [np.array([index]) for index in firsts.values()]
-    choices = choose(problem, each, kernels, machine, split=alone, alone=alone)
+    alone = [np.array([index]) for index in firsts.values()]
+    choices = choose(problem, alone, kernels, machine, split)
     cut = {
-        int(group[0]): _cut(problem, group, kernels, choice, machine, alone)
-        for group, choice in zip(each, choices, strict=True)
+        int(group[0]): _cut(problem, group, kernels, choice, machine, even=False)
+        for group, choice in zip(alone, choices, strict=True)
     }
     return [
-        replace(cut[first], groups=np.full_like(cut[first].groups, index))
+        cut[first] if first == index else replace(cut[first], groups=np.array([index]))
         for first, index in zip(same, groups.tolist(), strict=True)
     ]
 
@@ -242,12 +242,12 @@ def _cut(
     kernels: Sequence[Kernel],
     choice: Choice,
     machine: Machine,
-    alone: bool,
+    even: bool,
 ) -> Launch:
-    """A launch that is cut as chosen; its end evened, if it runs ``alone``."""
+    """A launch that is cut as chosen; its end evened if ``even``."""
     (kernel,) = (kernel for kernel in kernels if kernel.name == choice.kernel)
     planned = tiling.grid(problem, groups, kernel, choice.width, machine, choice.splits)
-    if alone:
+    if even:
         planned, _ = tail.evened(planned, problem)
     return tiling.cut(problem, planned, choice)
 
