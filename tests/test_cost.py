@@ -14,13 +14,14 @@ from gemmctl.kernels import cubins
 from gemmctl.kernels.cubins import Kernel
 from gemmctl.lists.problem import Problem
 from gemmctl.planning import cost
-from gemmctl.planning.cost import FITTED, L2_BYTES, PLAYED, WGMMA_FLOP, Constants
+from gemmctl.planning.cost import FITTED, L2_BYTES, PLAYED, Constants
 from gemmctl.planning.queue import in_turn
 from gemmctl.planning.tiling import (
     ADDED_K,
     ALONE,
     H200,
     PANEL_ROWS,
+    WGMMA_FLOP,
     Choice,
     Grid,
     Ints,

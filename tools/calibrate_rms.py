@@ -11,9 +11,6 @@ from __future__ import annotations
 
 import argparse
 import io
-from dataclasses import replace
-
-import numpy as np
 
 from gemmctl.device import open_device
 from gemmctl.device.base import Device
@@ -24,7 +21,7 @@ from gemmctl.kernels.cubins import Kernel
 from gemmctl.lists import reading
 from gemmctl.lists.problem import Problem
 from gemmctl.operands.data import DataSpec
-from gemmctl.planning import plan, tiling
+from gemmctl.planning import plan
 from gemmctl.planning.tiling import Choice
 
 DEPTHS = [16, 64, 256, 1024, 4096, 16384, 65536, 131072]
@@ -43,11 +40,8 @@ def problem_of(operand: str, k: int) -> Problem:
 
 def measured(problem: Problem, kernel: Kernel, splits: int, device: Device, seed: int) -> float:
     """The constant that one run explains."""
-    (made,) = plan.make([problem], [kernel])
     choice = Choice(kernel.name, kernel.max_width, splits)
-    whole = tiling.grid(problem, np.arange(1), kernel, choice.width, tiling.H200, choice.splits)
-    launch = tiling.cut(problem, whole, choice)
-    made = replace(made, launches=(launch,))
+    (made,) = plan.make([problem], [kernel], chosen={problem.name: [choice]})
     spec = DataSpec("normal", seed)
     with device.open(made, spec) as session:
         session.run()

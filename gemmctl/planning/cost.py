@@ -35,7 +35,6 @@ from gemmctl.planning.tiling import (
 )
 
 CLOCK_HZ = 1.98e9  # of a cycle below: an H200's highest
-WGMMA_FLOP = 4096  # dense 16-bit floating-point operations per cycle and SM
 WGMMA_ROWS = 64  # of B that one wgmma multiplies, and one warpgroup stores in one go
 SHARED_BYTES = 128  # that an SM's shared memory hands out in a cycle
 PLAYED = 24  # tiles for each cluster, up to which a list is played through
@@ -323,10 +322,11 @@ def work_of(launches: Grid, asked: Asked, starts: Ints = ALONE) -> Work:
     cycles = np.maximum(width / 2, (WGMMA_ROWS + width) * 32 / SHARED_BYTES)
     held = kernel.rows // (1 if kernel.pingpong else kernel.threads // 128 - 1)
     size = dtypes.BY_NAME[kernel.operand].size
-    in_ring = kernel.stages(np.maximum.reduceat(launches.boxes, starts))
-    of_a = launches.boxes / kernel.cluster
+    loaded = launches.boxes
+    in_ring = kernel.stages(np.maximum.reduceat(loaded, starts))
+    of_a = loaded / kernel.cluster
     beside = np.minimum(high, np.maximum(PANEL_ROWS / launches.widths, of / wide))
-    boxes = BOX_ROWS if kernel.a_across else launches.boxes
+    boxes = BOX_ROWS if kernel.a_across else loaded
     across = kernel.rows * asked.crossing_b + of_a * asked.crossing_a
     return Work(
         starts=starts,

@@ -168,11 +168,11 @@ def _plan(
     work = exchanged(problem)
     launches: list[Launch] = []
     sorts = list(alike(work, kernels))
+    even = len(sorts) == 1  # others beside it would take what its end leaves idle
     for groups, fitting in sorts:
         if choices is None and launch not in TOGETHER:
             launches += _choose_each(work, groups, fitting, machine, split=launch == "serial")
             continue
-        even = len(sorts) == 1  # others beside it would take what its end leaves idle
         if choices is None:
             (choice,) = choose(work, [groups], fitting, machine, even=even)
         else:

@@ -77,7 +77,7 @@ LONG_SHARE = 8  # of a cluster's time, by the part of it that a tile takes which
 # Cycles that widths in finer steps cost a CTA at first, and with every tile: fits to 57 lists on an
 # H200, when there was code for them up to 256 (96 tiles of 89 to 121 rows took 6% longer by them).
 FINE_BEGIN, FINE_TILE = 1500, 200
-CYCLE_ROWS = 32  # of B that wgmma multiplies with a row of A, by 64 of K, in a cycle: 4096 FLOP
+WGMMA_FLOP = 4096  # dense 16-bit floating-point operations per cycle and SM
 FEW_ROWS = 600  # rows of A below which B's bytes take longer than its multiplications
 MANY_UNTIL = 0.8  # of a list that spreads tiles of few rows among those of many, the latter's end
 ONCE_ROWS = 64  # rows of D up to which a B that is read once need not stay in the L2
@@ -275,7 +275,7 @@ def grid(
     has_code = (finer > FINE_FROM) & (finer < FINE_TO) & (not kernel.a_across)
     finer = np.where(plain & has_code, finer, widths)
     tiles = _ceil(m, finer) * wide
-    saved = (widths - finer) * tiles * k_tiles * (kernel.rows // CYCLE_ROWS)
+    saved = 2 * (widths - finer) * tiles * kernel.rows * k_tiles * K_TILE // WGMMA_FLOP
     worth = _worth_finer(finer, tiles, saved, _room(kernel, machine), starts)
     widths = np.where(each(worth, starts, groups), finer, widths)
     fusing, narrow = fused(problem, groups), max(FUSED_NARROW, kernel.width_step)
@@ -445,7 +445,7 @@ def choices(problem: Problem, groups: Ints, kernel: Kernel, machine: Machine) ->
 
 
 def cut(problem: Problem, planned: Grid, choice: Choice) -> Launch:
-    """Cut groups and write the tile list.
+    """Write the tile list of groups as they are planned to be cut.
 
     Where all K are long, every other wave of tiles takes K backward: it begins with what the wave
     before it, which moved along K in step, ended with and left in the L2.
