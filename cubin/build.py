@@ -65,6 +65,7 @@ SUPPORT = {
     "flush": "flush.cu",
     "hash_rows": "hash.cu",
     "pack": "pack.cu",
+    "places": "places.cu",
 }
 
 

@@ -55,9 +55,11 @@ __device__ __forceinline__ void copy_first_tile(Shared<C>& shared, const Params&
 }
 
 // One thread of every cluster draws the further tiles from a counter and has their records copied to all
-// CTAs of the cluster. A launch of T tiles on G clusters draws T - G of them and each cluster one number
-// past the end: T draws, after which atomicInc has wrapped to 0 for the next launch. That holds for every
-// G from 1 to T: how many clusters there are is the host's choice.
+// CTAs of the cluster. Of T tiles on G clusters the first G and the next G go by the clusters' numbers: the
+// second ones, too, are asked for before anybody knows who will be free first, and so neighbours in the list
+// go to neighbours on the chip (Gpu.neighbours). The others are drawn, and each cluster that has a second
+// tile draws one number past the end: T - G draws, after which atomicInc has wrapped to 0 for the next
+// launch. That holds for every G from 1 to T: how many clusters there are is the host's choice.
 //
 // The next tile is drawn while one is at work. Where tiles are short, one further on is as early as the ring
 // has room for it: then `ahead` are drawn, but no more than the list still has for every cluster, since what
@@ -84,8 +86,10 @@ __device__ __forceinline__ void hand_out_tiles(Shared<C>& shared, const Params& 
         const uint32_t ahead = max(1u, min(params.ahead, (count - index) / clusters));
         ++n;
         for (; done + ahead < n; ++done) wait_released(shared, done);
-        const uint32_t drawn = atomicInc(params.counter, count - 1);
-        index = min(clusters + drawn, count);
+        const uint32_t next =
+            n == 1 ? index + clusters
+                   : 2 * clusters + atomicInc(params.counter, count - clusters - 1);
+        index = min(next, count);
         copy(n, index);
     } while (index < count);
     // The other pingpong warpgroup meets the end one further on. Opaque: of an address that is the same for all

@@ -106,6 +106,7 @@ PACK_CTAS = 6  # of them on an SM at one time: 24 KB on their way, and 40 regist
 
 # The L2 flush
 FLUSH_THREADS = 1024  # in a CTA that reads the L2 full
+PLACES_THREADS = 32  # in a CTA that tells its SM
 
 # Hashes of rows (cubin/src/support/hash.cu has the formula)
 HASH_THREADS = 256  # in a CTA, of which every warp takes a row

@@ -44,6 +44,7 @@ from gemmctl.planning.tiling import Choice, seen
 from support import cut_as, environment, make_problem, takes_all
 
 KERNELS = cubins.manifest().kernels
+ONE_OF_EACH = list({kernel.name: kernel for kernel in KERNELS}.values())
 FUSING = [kernel for kernel in KERNELS if takes_all(kernel)]
 
 # Around every edge: tile widths, K slices, the ring's stages; empty groups; alpha, beta, C's types.
@@ -748,6 +749,31 @@ def test_the_gpu_hashes_rows_as_numpy_does(device: CudaDevice) -> None:
     for (begin, pitch, length, rows), got in zip(shapes, found.tolist(), strict=True):
         bits = np.ndarray((rows, length // 2), np.uint16, memory, begin, (pitch, 2))
         assert got == digest(bits)
+
+
+@pytest.mark.parametrize("clusters", [1, 2, 7, 64, 66])
+def test_so_many_clusters_have_so_many_places_on_the_chip(
+    device: CudaDevice, clusters: int
+) -> None:
+    kernel = next(kernel for kernel in KERNELS if kernel.cluster == 2)
+    assert sorted(device.places(kernel, clusters)) == list(range(clusters))
+
+
+@pytest.mark.parametrize("more", [-1, 0, 1])
+@pytest.mark.parametrize("waves", [1, 2, 3])
+@pytest.mark.parametrize("kernel", ONE_OF_EACH, ids=named)
+def test_lists_that_end_where_tiles_begin_to_be_drawn_are_right_again_and_again(
+    device: CudaDevice, kernel: Kernel, waves: int, more: int
+) -> None:
+    room = kernel.ctas_per_sm * device.machine.sm_count // kernel.cluster
+    one = f"{{m: 33, n: 64, k: 128, {padded(kernel, 33, 64, 128)}, count: {waves * room + more}}}"
+    made = planned(f"{head_of(kernel)}  - {{name: x, groups: [{one}]}}\n", kernel)
+    (launch,) = made.launches
+    assert len(launch.tiles) - waves * launch.room == more
+    spec = DataSpec("int", 8)
+    with ran(device, made, spec) as session:
+        repeat_alike(session, made, 5)
+        assert wrong(made, session, spec) == []
 
 
 def test_ten_thousand_groups_are_right_and_set_up_in_time(device: CudaDevice) -> None:

@@ -15,16 +15,16 @@ from cuda.bindings import driver
 from cuda.pathfinder import DynamicLibNotFoundError, load_nvidia_dynamic_lib
 
 from gemmctl.device.base import WARM_RUNS, Facts, Telemetry
-from gemmctl.device.cuda import graphs
-from gemmctl.device.cuda.calls import call, check, device_count
+from gemmctl.device.cuda import graphs, placement
+from gemmctl.device.cuda.calls import call, check, device_count, guarded
 from gemmctl.device.cuda.telemetry import Nvml
 from gemmctl.device.roofline import MEASURED, Roofline, of_clocks
 from gemmctl.errors import DeviceFailed, DeviceHung, DeviceUnusable
 from gemmctl.kernels import cubins
-from gemmctl.kernels.constants import FLUSH_THREADS
+from gemmctl.kernels.constants import FLUSH_THREADS, PLACES_THREADS
 from gemmctl.kernels.cubins import Kernel
 from gemmctl.operands import data, dtypes
-from gemmctl.planning.tiling import Machine
+from gemmctl.planning.tiling import Ints, Machine
 
 TIME_LIMIT_S = 60.0  # for whatever is queued at one time; far above any honest batch
 FLUSH_BYTES = 256 << 20  # four times the L2, which may hold a line twice, once in each half
@@ -68,6 +68,7 @@ class Gpu:
         self._stream = call(driver.cuStreamCreate, 1)  # 1: does not wait for the default stream
         self._modules: dict[str, Any] = {}
         self._room: dict[str, int] = {}  # of a kernel's file
+        self._places: dict[tuple[int, int], Ints] = {}
         self._flush_buffer = 0
         self._quantiles = 0
         self._nvml = Nvml(call(driver.cuDeviceGetPCIBusId, 32, self._device))
@@ -185,6 +186,41 @@ class Gpu:
                 f"{kernel.name}; choose another with --kernel"
             )
         return self._room[kernel.file]
+
+    def places(self, kernel: Kernel, clusters: int) -> Ints:
+        """The place on the chip of each of so many clusters of a launch (placement.places).
+
+        A share of a GPU, where not every SM is to be had, is not looked at: they stay as they are.
+        """
+        key = kernel.cluster, clusters
+        if key not in self._places:
+            try:
+                alone = self._sms(1, self.machine.sm_count, kernel.shared_bytes)
+                joined = self._sms(kernel.cluster, clusters, kernel.shared_bytes)
+                self._places[key] = placement.places(alone, joined)
+            except DeviceFailed:
+                self._places[key] = np.arange(clusters)
+        return self._places[key]
+
+    def _sms(self, cluster: int, clusters: int, shared_bytes: int) -> Ints:
+        """The SM of the first CTA of each cluster of a launch that has no other beside it."""
+        ctas = cluster * clusters
+        function = self.function(self._manifest.support["places"], "places", shared_bytes)
+        with guarded() as cleanup:
+            sms = self.allocate(4 * (ctas + 1), cleanup)
+            arrived = sms + 4 * ctas
+            self.fill_bytes(arrived, 4, 0)
+            self.launch(
+                function,
+                (ctas, 1),
+                PLACES_THREADS,
+                [ctypes.c_uint64(sms), ctypes.c_uint64(arrived)],
+                shared_bytes=shared_bytes,
+                cluster=cluster,
+                cooperative=True,
+            )
+            found = self.download(sms, 4 * ctas).view(np.uint32)
+        return found[::cluster].astype(np.int64)
 
     def allocate(self, nbytes: int, cleanup: ExitStack) -> int:
         """Device memory, freed by ``cleanup``.

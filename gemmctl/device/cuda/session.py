@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gemmctl.device.base import WARM_RUNS, Sample, Setup, repeat
+from gemmctl.device.cuda import placement
 from gemmctl.device.cuda.calls import elapsed_s, guarded
 from gemmctl.device.cuda.gpu import Gpu
 from gemmctl.device.cuda.params import GROUP_ARRAYS, GroupArrays, Params, Ring
@@ -42,7 +43,7 @@ from gemmctl.operands import dtypes
 from gemmctl.operands.data import DataSpec
 from gemmctl.planning import tables
 from gemmctl.planning.plan import Plan
-from gemmctl.planning.tiling import TILE, Launch
+from gemmctl.planning.tiling import TILE, Ints, Launch
 
 REPLAYS = 9  # of a CUDA graph, to see what the host spends on one
 # Of work queued, in seconds: NVML takes 5 ms to read the energy counter, now and then 33 (H200).
@@ -69,6 +70,16 @@ class _Builder:
     told: list[Any]
 
 
+def _order(device: Gpu, launch: Launch, clusters: int) -> Ints:
+    """In which a launch's tiles are handed out: those that share operands to neighbours.
+
+    CTAs without a cluster are neighbours as they are.
+    """
+    if launch.kernel.cluster == 1:
+        return np.arange(len(launch.tiles))
+    return placement.dealt(len(launch.tiles), device.places(launch.kernel, clusters))
+
+
 class CudaSession:
     """One plan with its operands in place on a GPU. Made by Gpu.open."""
 
@@ -89,9 +100,17 @@ class CudaSession:
         self._build_maps = device.support("build_maps")
         if any(launch.residues for launch in plan.launches):
             self._build_residues = device.support("build_residues")
+        clusters = [
+            min(launch.clusters, device.room(function, launch.kernel))
+            for launch, function in zip(plan.launches, kernels, strict=True)
+        ]
+        orders = [
+            _order(device, launch, count)
+            for launch, count in zip(plan.launches, clusters, strict=True)
+        ]
         begun, ended = device.event(cleanup), device.event(cleanup)
         started = monotonic()
-        self.ready = self._upload(kernels)
+        self.ready = self._upload(kernels, clusters, orders)
         self._builders = [self._map_builders(ready) for ready in self.ready]
         self._packs = tables.packs(plan, self.base)
         self._pack = self._packing()
@@ -310,15 +329,18 @@ class CudaSession:
         told = [ctypes.c_uint64(at), ctypes.c_uint32(len(records))]
         return partial(device.launch, device.support("pack"), grid, PACK_THREADS, told)
 
-    def _upload(self, kernels: list[Any]) -> list[_Ready]:
-        """Copy all tables to the device in one piece; room for counters and maps lies behind."""
+    def _upload(self, kernels: list[Any], clusters: list[int], orders: list[Ints]) -> list[_Ready]:
+        """Copy all tables to the device in one piece; room for counters and maps lies behind.
+
+        ``clusters``: those of each launch; ``orders``: in which its tiles are handed out.
+        """
         device, plan = self.device, self._plan
         end = np.zeros(1, TILE)  # width 0 ends a tile list
         parts: list[npt.NDArray[Any]] = []
-        for launch in plan.launches:
+        for launch, order in zip(plan.launches, orders, strict=True):
             table = tables.build(launch, plan, self.base)
             parts += [getattr(table, name) for name in GROUP_ARRAYS]
-            parts += [np.concatenate([table.tiles, end])]
+            parts += [np.concatenate([table.tiles[order], end])]
             parts += [np.zeros(1, np.uint32), np.zeros(launch.flags * FLAGS_PER_TILE, np.uint32)]
         sizes = [-(-part.nbytes // MAP_BYTES) * MAP_BYTES for part in parts]
         offsets = np.cumsum([0, *sizes])
@@ -339,8 +361,8 @@ class CudaSession:
         maps = block + uploaded
         residues = maps + MAP_BYTES * MAPS * sum(groups)
         ready = []
-        for launch, function, count, more in zip(
-            plan.launches, kernels, groups, of_residues, strict=True
+        for launch, function, some, count, more in zip(
+            plan.launches, kernels, clusters, groups, of_residues, strict=True
         ):
             arrays = GroupArrays(*(next(at) for _ in GROUP_ARRAYS))
             tiles, counter, flags = next(at), next(at), next(at)
@@ -359,8 +381,7 @@ class CudaSession:
                 residues=residues if more else 0,
                 groups=arrays,
             )
-            clusters = min(launch.clusters, device.room(function, launch.kernel))
-            ready.append(_Ready(launch, function, clusters, params))
+            ready.append(_Ready(launch, function, some, params))
             maps += MAPS * MAP_BYTES * count
             residues += MAP_BYTES * more
         return ready

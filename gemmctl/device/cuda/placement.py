@@ -1,0 +1,42 @@
+"""Which tiles a launch's clusters begin with, so that those that share operands share a GPC.
+
+CTAs without a cluster fill one GPC (graphics processing cluster: 16 or 18 SMs of an H100) after
+the other; clusters are dealt out to the GPCs by turns. But loads of the same bytes at one time are
+one to the L2 only if they come from the same GPC. Seen on H200s with Nsight Compute
+(docs/kernel.md, "Neighbours").
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gemmctl.planning.tiling import Ints
+
+
+def places(sms: Ints, first: Ints) -> Ints:
+    """The place of each cluster in a row of all, neighbours beside each other: 0, 1 and so on.
+
+    ``sms``: the SM of each CTA of a launch without clusters, by the CTA's number. ``first``: that
+    of each cluster's first CTA, by the cluster's number.
+    """
+    beside = np.zeros(int(max(sms.max(), first.max())) + 1, np.int64)
+    beside[sms] = np.arange(len(sms))
+    return _ranks(beside[first])
+
+
+def dealt(tiles: int, places: Ints) -> Ints:
+    """The order of a list of so many tiles in which those dealt by number go to neighbours.
+
+    Of each cluster the first two tiles go by its number (cubin/src/schedule.cuh).
+    """
+    order = np.arange(tiles)
+    for begin in (0, len(places)):
+        some = places[: max(0, tiles - begin)]  # of the clusters that there are tiles for
+        order[begin : begin + len(some)] = begin + _ranks(some)
+    return order
+
+
+def _ranks(numbers: Ints) -> Ints:
+    """How many of the numbers are less than each."""
+    ranks: Ints = np.argsort(np.argsort(numbers))
+    return ranks
