@@ -20,8 +20,11 @@ def test_fewer_clusters_than_there_is_room_for_have_places_without_gaps() -> Non
     assert placement.places(ALONE, BY_TURNS[:3]).tolist() == [0, 2, 1]
 
 
+PLACES = np.array([0, 2, 1, 3])
+
+
 def test_first_and_second_tiles_go_by_places_and_all_others_stay_in_their_order() -> None:
-    order = placement.dealt(10, np.array([0, 2, 1, 3]))
+    order = placement.dealt(10, PLACES, alike=True)
     assert order.tolist() == [0, 2, 1, 3, 4, 6, 5, 7, 8, 9]
 
 
@@ -32,9 +35,20 @@ def test_first_and_second_tiles_go_by_places_and_all_others_stay_in_their_order(
 def test_second_tiles_that_are_not_enough_for_all_go_to_the_first_clusters_in_the_order_of_places(
     tiles: int, expected: list[int]
 ) -> None:
-    assert placement.dealt(tiles, np.array([0, 2, 1, 3])).tolist() == expected
+    assert placement.dealt(tiles, PLACES, alike=True).tolist() == expected
 
 
-@given(st.permutations(range(66)), st.integers(66, 200))
-def test_every_tile_is_handed_out_once(places: list[int], tiles: int) -> None:
-    assert sorted(placement.dealt(tiles, np.array(places))) == list(range(tiles))
+def test_the_longest_of_unequal_tiles_go_to_clusters_without_a_second_one() -> None:
+    # Clusters 0 and 1 have a second tile, 4 or 5: neither has one of the longest, 0 and 1, too.
+    assert placement.dealt(6, PLACES, alike=False).tolist() == [3, 2, 0, 1, 4, 5]
+
+
+def test_who_has_a_longer_first_tile_has_a_shorter_second_one() -> None:
+    order = placement.dealt(9, PLACES, alike=False)
+    pairs = sorted(zip(order[:4].tolist(), order[4:8].tolist(), strict=True))
+    assert pairs == [(0, 7), (1, 6), (2, 5), (3, 4)]
+
+
+@given(st.permutations(range(66)), st.integers(66, 200), st.booleans())
+def test_every_tile_is_handed_out_once(places: list[int], tiles: int, alike: bool) -> None:
+    assert sorted(placement.dealt(tiles, np.array(places), alike)) == list(range(tiles))

@@ -1,4 +1,5 @@
-"""Which tiles a launch's clusters begin with, so that those that share operands share a GPC.
+"""Which tiles a launch's clusters begin with: those that share operands share a GPC, and no
+cluster has two long ones.
 
 CTAs without a cluster fill one GPC (graphics processing cluster: 16 or 18 SMs of an H100) after
 the other; clusters are dealt out to the GPCs by turns. But loads of the same bytes at one time are
@@ -24,15 +25,24 @@ def places(sms: Ints, first: Ints) -> Ints:
     return _ranks(beside[first])
 
 
-def dealt(tiles: int, places: Ints) -> Ints:
-    """The order of a list of so many tiles in which those dealt by number go to neighbours.
+def dealt(tiles: int, places: Ints, alike: bool) -> Ints:
+    """The order in which a list of so many tiles is handed to clusters of these places.
 
-    Of each cluster the first two tiles go by its number (cubin/src/schedule.cuh).
+    Of each cluster the first two tiles go by its number (cubin/src/schedule.cuh): the numbers
+    begin anew, and may end before all have a second one. If tiles are ``alike``, only neighbours
+    count. Else the list begins with the longest: those go to clusters that have no second tile,
+    and whoever has a longer first one has a shorter second one.
     """
     order = np.arange(tiles)
-    for begin in (0, len(places)):
-        some = places[: max(0, tiles - begin)]  # of the clusters that there are tiles for
-        order[begin : begin + len(some)] = begin + _ranks(some)
+    clusters = len(places)
+    both = min(tiles - clusters, clusters)  # clusters that have two
+    seconds = _ranks(places[:both])
+    order[clusters : clusters + both] = clusters + seconds
+    if alike:
+        order[:clusters] = places
+    else:
+        order[:both] = clusters - 1 - seconds
+        order[both:clusters] = _ranks(places[both:])
     return order
 
 
