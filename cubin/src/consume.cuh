@@ -85,17 +85,18 @@ __device__ __forceinline__ bool consume_tile(Shared<C>& shared, const Params& pa
     Fused& fused = shared.fused[consumer][C::pingpong ? 0 : n % 2];
     if (!C::d_across && threadIdx.x % 128 == 0 && tile.flags & TILE_FUSED)
         fused.find_later(params.groups, tile.group);
-    // A tile is given back before its stores: behind them, the fence of release_tile would wait until they have
-    // left (350 to 950 cycles), and whoever hands out tiles would wait, too. Where warpgroups have tiles of their
-    // own, what more than alpha A B takes of the record is kept aside for that.
+    // Where warpgroups have tiles of their own, one that takes long to store is given back before that:
+    // the loader looks for the next but one meanwhile. Earlier than others, whose stores are short, it is not.
     if (C::pingpong && threadIdx.x % 128 == 0 && !Ending(tile).plain()) shared.kept[consumer] = tile;
     const Tile& kept = C::pingpong ? shared.kept[consumer] : tile;
     const auto target = [&]() -> const TargetD& { return C::pingpong ? aside() : d; };
-    const auto store = [&](auto& sums, uint32_t m0, uint32_t column) {
+    const auto store = [&](auto& sums, const Tile& tile, uint32_t part) {
+        const uint32_t column = tile.n0 + part * 64;
         if constexpr (C::d_across)
-            store_lines<typename C::Output>(sums, m0, column, target(), shared.staging[consumer]);
+            store_lines<typename C::Output>(sums, tile, column, target(),
+                                            shared.staging[consumer]);
         else
-            store_tile<typename C::Output>(sums, m0, column, target(), shared.staging[consumer],
+            store_tile<typename C::Output>(sums, tile, column, target(), shared.staging[consumer],
                                            buffer, consumer);
     };
     const auto store_unusual = [&](auto& sums, const Tile& tile, int first_block, auto fuses) {
@@ -136,7 +137,7 @@ __device__ __forceinline__ bool consume_tile(Shared<C>& shared, const Params& pa
         }
         scale(sums, ending.alpha);
     };
-    bool held = true, keeps = false;  // the record; a copy of it that others may still read
+    bool held = true;
     wait_turn<C>(shared, n, consumer);
     if constexpr (C::pingpong)  // a shuffle, so that the compiler keeps it once for a warp
         stage = {__shfl_sync(~0u, shared.next[consumer].index, 0),
@@ -158,7 +159,7 @@ __device__ __forceinline__ bool consume_tile(Shared<C>& shared, const Params& pa
                 }
                 finish(sums, ending, i, fuses);
                 if (C::d_across || ending.words())
-                    store(sums[0], tile.m0, tile.n0 + part * 64);
+                    store(sums[0], tile, part);
                 else
                     store_unusual(sums, tile, i, fuses);
             }
@@ -182,14 +183,12 @@ __device__ __forceinline__ bool consume_tile(Shared<C>& shared, const Params& pa
                 break;                                                                        \
             } else if (adds && ending.added()) {                                              \
                 held = !C::pingpong;                                                          \
-                keeps = !held;                                                                \
                 if (!held) give_back(shared, n);                                              \
                 add_blocks(sums, ending.alpha, kept, 0);                                      \
                 break;                                                                        \
             } else {                                                                          \
                 finish(sums, ending, 0, fuses);                                               \
                 held = !C::pingpong;                                                          \
-                keeps = !held;                                                                \
                 if (!held) give_back(shared, n);                                              \
                 if (!ending.words()) {                                                        \
                     store_unusual(sums, kept, 0, fuses);                                      \
@@ -199,11 +198,8 @@ __device__ __forceinline__ bool consume_tile(Shared<C>& shared, const Params& pa
                     break;                                                                    \
                 }                                                                             \
             }                                                                                 \
-            const uint32_t m0 = (held ? tile : kept).m0, n0 = (held ? tile : kept).n0;        \
-            if (held) give_back(shared, n);                                                   \
-            held = false;                                                                     \
             _Pragma("unroll") for (int i = 0; i < C::blocks; ++i)                             \
-                store(sums[i], m0, n0 + part_of<C>(consumer, i) * 64);                        \
+                store(sums[i], held ? tile : kept, part_of<C>(consumer, i));                  \
         }                                                                                     \
         break;
         WIDTH(16) WIDTH(32) WIDTH(48) WIDTH(64) WIDTH(80) WIDTH(96)
@@ -212,7 +208,7 @@ __device__ __forceinline__ bool consume_tile(Shared<C>& shared, const Params& pa
         WIDTH(208) WIDTH(224) WIDTH(240) WIDTH(256)
 #undef WIDTH
     }
-    if (C::pingpong && keeps) ptx::warpgroup_sync(consumer);  // all have read what was kept
+    if (C::pingpong && !held) ptx::warpgroup_sync(consumer);  // all have read what was kept
     return held;
 }
 
