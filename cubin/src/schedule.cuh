@@ -57,7 +57,7 @@ __device__ __forceinline__ void copy_first_tile(Shared<C>& shared, const Params&
 // One thread of every cluster draws the further tiles from a counter and has their records copied to all
 // CTAs of the cluster. Of T tiles on G clusters the first G and the next G go by the clusters' numbers: the
 // second ones, too, are asked for before anybody knows who will be free first, and so neighbours in the list
-// go to neighbours on the chip (Gpu.neighbours). The others are drawn, and each cluster that has a second
+// go to neighbours on the chip (placement.py). The others are drawn, and each cluster that has a second
 // tile draws one number past the end: T - G draws, after which atomicInc has wrapped to 0 for the next
 // launch. That holds for every G from 1 to T: how many clusters there are is the host's choice.
 //

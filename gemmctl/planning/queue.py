@@ -18,10 +18,10 @@ def side_by_side(launches: Sequence[Grid]) -> Queue:
     """Every launch on a stream of its own, but those that split sums first and all on one.
 
     Two launches that split sums could hold all SMs between them and wait for ever. Each cluster's
-    first entry is given by its own number, not drawn. So an entry that adds up parts can wait for
-    a part of a cluster that has no SM yet; if the clusters of both that have one all wait so, none
-    ever leaves. Of a single such launch, with any others beside it, every cluster gets an SM in
-    the end: what does not split sums waits for nothing outside its cluster, and leaves.
+    first two entries are given by its own number, not drawn. So an entry that adds up parts can
+    wait for a part of a cluster that has no SM yet; if the clusters of both that have one all wait
+    so, none ever leaves. Of a single such launch, with any others beside it, every cluster gets an
+    SM in the end: what does not split sums waits for nothing outside its cluster, and leaves.
 
     They come first since all their clusters start at one time (they are cooperative): what has
     SMs already would keep all of them waiting (`epilogue` 40 us, with the split launch last 51;
