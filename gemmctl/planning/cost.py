@@ -428,10 +428,11 @@ def least_busy(work: Work, times: Times) -> Floats:
         shortest = np.where(split, np.minimum(times.part, times.add_up), times.whole)
         late = np.where(split, times.add_up, late)
     mean = np.add.reduceat(total, work.starts) / work.clusters
-    rounds = -(-work.entries // work.clusters) * np.minimum.reduceat(shortest, work.starts)
-    played = np.maximum(np.maximum(mean, rounds), np.maximum.reduceat(longest, work.starts))
+    rounds = -(-work.entries // work.clusters)
+    played = np.maximum(mean, rounds * np.minimum.reduceat(shortest, work.starts))
+    played = np.maximum(played, np.maximum.reduceat(longest, work.starts))
     widest = np.maximum.reduceat(times.widest, work.starts)
-    played = np.maximum(played, _unevenly(mean, widest, -(-work.entries // work.clusters)))
+    played = np.maximum(played, _unevenly(mean, widest, rounds))
     first_ends = np.maximum.reduceat(np.where(work.first, longest, 0.0), work.starts)
     rest_ends = mean + np.maximum.reduceat(late, work.starts) / 2
     long_list = work.entries > PLAYED * work.clusters

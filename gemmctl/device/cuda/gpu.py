@@ -198,6 +198,8 @@ class Gpu:
                 alone = self._sms(1, self.machine.sm_count, kernel.shared_bytes)
                 joined = self._sms(kernel.cluster, clusters, kernel.shared_bytes)
                 self._places[key] = placement.places(alone, joined)
+            except DeviceHung:
+                raise
             except DeviceFailed:
                 self._places[key] = np.arange(clusters)
         return self._places[key]
