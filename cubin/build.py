@@ -3,8 +3,8 @@
 
     python cubin/build.py            build, write cubins and manifest.json
     python cubin/build.py --check    build elsewhere, compare with what is here byte for byte
-    python cubin/build.py --check --share 6
-                                     the same, but compile a sixth of the GEMM cubins of each
+    python cubin/build.py --check --share 8
+                                     the same, but compile an eighth of the GEMM cubins of each
                                      variant; of the others compare the hashes in the manifest.
                                      Which they are, a hash of the sources says
 

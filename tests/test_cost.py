@@ -311,13 +311,29 @@ def test_every_kernel_waits_for_a_first_load(name: str, constant: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("more", "constant"),
-    [("", "turn_latency"), (", bias: n", "early_latency"), (", ldd: 257", "early_latency")],
+    ("d", "more", "constant"),
+    [
+        ("bf16", "", "early_latency"),
+        ("f32", "", "turn_latency"),
+        ("f32", "bias: n", "early_latency"),
+        ("f32", "ldd: 257", "early_latency"),
+    ],
 )
-def test_a_turn_waits_longer_where_the_record_is_given_back_late(more: str, constant: str) -> None:
-    some = PAIR + more
-    waits = cycles(some, name="128x192-c2p", constants=replace(IDEAL, **{constant: 1e5}))
-    assert waits == cycles(some, name="128x192-c2p") + 1e5
+def test_a_turn_waits_longer_where_the_record_is_given_back_late(
+    d: str, more: str, constant: str
+) -> None:
+    def takes(constants: Constants) -> float:
+        return cycles(f"{PAIR}, d: {d}, {more}", name="128x192-c2p", output=d, constants=constants)
+
+    assert takes(replace(IDEAL, **{constant: 1e5})) == takes(IDEAL) + 1e5
+
+
+def test_a_c_that_sums_begin_with_takes_a_time_of_its_own() -> None:
+    def takes(name: str, **slow: float) -> float:
+        return cycles(f"{PAIR}, beta: 1", name=name, constants=replace(IDEAL, **slow))
+
+    assert takes("128x192-c2p", begun=3.0, c2=5.0) == takes("128x192-c2p") + 3 * 128 * 192
+    assert takes("128x256", begun=3.0, c2=5.0) == takes("128x256") + 5 * 64 * 192
 
 
 def test_a_stage_of_the_ring_takes_a_while_to_fill_however_short_its_multiplication() -> None:

@@ -24,10 +24,12 @@ from gemmctl.kernels.constants import (
     REDUCED_ROWS,
     TILE_ADDED,
     TILE_BACKWARD,
+    TILE_C_FIRST,
     TILE_EIGHTS,
     TILE_FUSED,
     TILE_GATED,
     TILE_ONCE,
+    TILE_RELU,
     TILE_RESIDUES,
     TILE_WORDS,
     WIDTH_STEP,
@@ -38,11 +40,13 @@ from gemmctl.lists.problem import Problem
 from gemmctl.planning import plan, tables, tail
 from gemmctl.planning.tiling import (
     ADDED_K,
+    ADDED_SHARE,
     H200,
     LONG_K,
     LONG_SHARE,
     MANY_UNTIL,
     MIN_SPLIT_K_TILES,
+    MIXED_K,
     MOST_PARTS,
     ONCE_ROWS,
     PANEL_ROWS,
@@ -217,7 +221,12 @@ WORDS, FUSED, GATED = TILE_WORDS, TILE_FUSED, TILE_GATED
         ("n: 60, ldd: 70", "f32", 0),
         ("n: 64, bias: n", "bf16", WORDS | FUSED),
         ("n: 63, bias: m", "bf16", FUSED),
-        ("n: 64, activation: relu", "bf16", WORDS | FUSED),
+        ("n: 64, activation: relu", "bf16", WORDS | TILE_RELU),
+        ("n: 63, activation: relu, alpha: 2", "f32", TILE_RELU),
+        ("n: 64, activation: relu, beta: 1", "bf16", WORDS | FUSED),
+        ("n: 64, activation: relu, bias: n", "bf16", WORDS | FUSED),
+        ("n: 64, activation: relu, gate: halves", "bf16", WORDS | FUSED | GATED | TILE_EIGHTS),
+        ("n: 64, activation: gelu", "bf16", WORDS | FUSED),
         ("n: 64, gate: halves", "bf16", WORDS | FUSED | GATED | TILE_EIGHTS),
         ("n: 60, gate: pairs", "bf16", FUSED | GATED),
         ("n: 64, beta: 1, ldc: 65", "bf16", WORDS | FUSED | TILE_RESIDUES),
@@ -272,6 +281,85 @@ def test_long_sums_of_32_bits_are_added_to_d_where_it_lies(
     assert tables.build(launch, made, 0).added.tolist() == [int(flags == TILE_ADDED)]
 
 
+def f32_in_place(m: int, k: int) -> str:
+    return f"m: {m}, n: 256, k: {k}, d: f32, beta: 1, inplace: true"
+
+
+@pytest.mark.parametrize(
+    ("groups", "added"),
+    [
+        ([(64, ADDED_K - 1)], [0]),  # it would wait for the L2
+        ([(64, MIXED_K - 1), *[(64, 8)] * 9], [0] * 10),
+        ([(64, MIXED_K), *[(64, 8)] * 9], [1] + [0] * 9),
+        ([(64, 8 * i) for i in range(70, 80)], [0] * 6 + [1] * 4),  # the longest
+        ([(64, 640)] * 10, [1] * 4 + [0] * 6),
+        (
+            [(320, 800), (64, 720), *[(64, 8)] * 5],
+            [0] * 7,
+        ),  # what comes after too long a one waits, too
+        ([(640, ADDED_K), (64, 720), *[(64, 8)] * 3], [1, 0, 0, 0, 0]),
+    ],
+    ids=str,
+)
+def test_beside_others_shorter_sums_are_added_up_to_a_share_of_d(
+    groups: list[tuple[int, int]], added: list[int]
+) -> None:
+    assert ADDED_SHARE == 0.4
+    launch = launch_of(
+        make_problem(*(f32_in_place(m, k) for m, k in groups)), kernel("128x256", "f32")
+    )
+    flags = {int(tile["group"]): bool(tile["flags"] & TILE_ADDED) for tile in launch.tiles}
+    assert [flags[group] for group in range(len(groups))] == added
+
+
+def test_tiles_that_the_l2_adds_are_spread_evenly_among_others() -> None:
+    some = make_problem(f32_in_place(2560, 1024), f32_in_place(5120, 64))
+    launch = launch_of(some, kernel("128x256", "f32"))
+    added = (launch.tiles["flags"] & TILE_ADDED > 0).tolist()
+    assert added == [False, True, False] * 20
+
+
+def test_where_the_l2_adds_few_tiles_they_come_first() -> None:
+    some = make_problem(f32_in_place(256, 1024), f32_in_place(5120, 64))
+    launch = launch_of(some, kernel("128x256", "f32"))
+    added = (launch.tiles["flags"] & TILE_ADDED > 0).tolist()
+    assert added == [True] * 2 + [False] * 40
+
+
+@pytest.mark.parametrize(
+    ("changes", "flags"),
+    [
+        ("beta: 1", WORDS | TILE_C_FIRST),
+        ("beta: -0.3, inplace: true", WORDS | TILE_C_FIRST),
+        ("beta: 1, ldd: 65", TILE_C_FIRST),
+        ("beta: 1, activation: relu", WORDS | TILE_RELU | TILE_C_FIRST),
+        ("beta: 1, activation: silu", WORDS | FUSED | TILE_C_FIRST),
+        ("beta: 1, bias: n", WORDS | FUSED | TILE_C_FIRST),
+        ("beta: 0", WORDS),
+        ("beta: 1, alpha: 0.5", WORDS | FUSED),  # which would multiply C, too
+        ("beta: 1, c: f32", WORDS | FUSED),
+        ("beta: 1, c: f16", WORDS | FUSED),
+        ("beta: 1, ldc: 65", WORDS | FUSED | TILE_RESIDUES),
+        ("beta: 1, gate: pairs", WORDS | FUSED | GATED | TILE_EIGHTS),
+        ("beta: 1, d: f32, c: f32", WORDS | FUSED),  # each multiplication would round C's last bits
+    ],
+)
+def test_pingpong_sums_begin_with_a_c_of_ds_16_bits(changes: str, flags: int) -> None:
+    some = make_problem(f"m: 64, n: 64, k: 64, {changes}")
+    output = some.groups[0].d
+    assert set(launch_of(some, kernel("128x192-c2p", output)).tiles["flags"].tolist()) == {flags}
+    others = launch_of(some, kernel("128x256-c2", output)).tiles["flags"]
+    assert not (others & TILE_C_FIRST).any()
+
+
+@pytest.mark.parametrize("more", ["k: 0", "k: 64, alpha: 0", "k: 4096"])
+def test_without_a_whole_sum_nothing_can_begin_it(more: str) -> None:
+    launch = launch_of(
+        make_problem(f"m: 64, n: 64, beta: 1, {more}"), kernel("128x192-c2p"), splits=4
+    )
+    assert not (launch.tiles["flags"] & TILE_C_FIRST).any()
+
+
 @pytest.mark.parametrize(
     ("of", "changes", "stages"),
     [
@@ -306,6 +394,8 @@ def test_parts_of_a_sum_have_no_c_in_the_ring() -> None:
         ("activation: silu", 20, 32),
         ("activation: silu", 80, 128),
         ("bias: n", 200, 192),
+        ("beta: 1, activation: relu", 80, 128),
+        ("activation: relu", 80, 80),
         ("beta: 1", 500, 192),
         ("beta: 1, ldc: 65", 500, 192),
         ("beta: 1, gate: halves", 20, 32),
@@ -387,7 +477,7 @@ def test_every_tile_has_a_width_that_its_kernel_has_code_for(drawn: Cut) -> None
     assert (tiles["width"] <= tiles["box"]).all() and (
         tiles["box"] <= launch.kernel.max_width
     ).all()
-    fused = tiles["width"][tiles["flags"] & TILE_FUSED > 0]
+    fused = tiles["width"][tiles["flags"] & (TILE_FUSED | TILE_C_FIRST) > 0]
     assert ((fused % FUSED_STEP == 0) | (fused == FUSED_NARROW)).all()
 
 

@@ -75,13 +75,13 @@ def test_a_result_that_is_rounded_once_is_right(spec, d, device):
     assert all(verdict.ok for verdict in session.verify(device=device))
 
 
-def tensor_core_sums(a, b):
+def tensor_core_sums(a, b, begin=0.0):
     """A B as Hopper adds: 16 products and the sum so far, aligned, cut, added, and cut again.
 
     Two bits more than float32 has are kept while adding: the model that python-guide.md section
-    3.2 was measured with.
+    3.2 was measured with. ``begin`` is in the sums before.
     """
-    total = np.zeros((len(a), len(b)))
+    total = np.zeros((len(a), len(b))) + begin
     for k in range(0, a.shape[1], 16):
         addends = a[:, None, k : k + 16] * b[None, :, k : k + 16]
         addends = np.concatenate([total[..., None], addends], axis=2)
@@ -118,6 +118,20 @@ def test_what_hopper_truncates_is_within_the_bound(monkeypatch, k, ab, d):
         assert (sums < exact).all()
     (verdict,) = session.write(sums).verify(device="cuda")
     assert not verdict.bad, verdict.message
+
+
+@pytest.mark.parametrize(("kernel", "right"), [("128x192-c2p", True), ("128x256-c2", False)])
+def test_what_hopper_truncates_of_sums_that_begin_with_a_large_c_is_within_their_bound(
+    kernel, right
+):
+    # beta C is some thousand times larger than A B, and each of 4096 steps cuts its last bit.
+    some = make_problem("m: 16, n: 16, k: 65536, beta: 1e6")
+    kernels = cubins.manifest().kernels
+    (made,) = plan.make([some], kernels, chosen={some.name: [Choice(kernel, 64)]})
+    session = Written(made, NORMAL)
+    a, b, c = (session.operand(which) for which in (0, 1, 2))
+    (verdict,) = session.write(tensor_core_sums(a, b, 1e6 * c), beta=0).verify()
+    assert (verdict.bad == 0) == right
 
 
 def test_a_result_too_large_for_its_type_is_rightly_infinite():

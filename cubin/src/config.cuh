@@ -37,6 +37,8 @@ struct Config {
     static constexpr int blocks = pingpong ? parts : 1;  // of these, for each warpgroup
     static constexpr int warps = pingpong ? 4 : 4 * consumers;  // that share a tile
     static constexpr int threads = 128 * (1 + consumers);
+    // Whether sums may begin with beta C, which then comes before the operands.
+    static constexpr bool c_first = pingpong && Output::half && !d_across;
     static constexpr int row_bytes = K_TILE * 2;
     static constexpr int b_bytes = rows * row_bytes;
     static constexpr int stage_bytes = b_bytes + max_width * row_bytes;  // of the widest tiles

@@ -53,7 +53,7 @@ struct Ending {
         flags = words.y;
         alpha = __uint_as_float(words.z);
     }
-    // D is alpha A B, and its rows consist of whole 16-byte words.
+    // D is alpha A B or its relu, and its rows consist of whole 16-byte words.
     __device__ __forceinline__ bool plain() const {
         return splits == 0 && (flags & (TILE_WORDS | TILE_FUSED)) == TILE_WORDS;
     }
@@ -85,18 +85,17 @@ __device__ __forceinline__ bool consume_tile(Shared<C>& shared, const Params& pa
     Fused& fused = shared.fused[consumer][C::pingpong ? 0 : n % 2];
     if (!C::d_across && threadIdx.x % 128 == 0 && tile.flags & TILE_FUSED)
         fused.find_later(params.groups, tile.group);
-    // Where warpgroups have tiles of their own, one that takes long to store is given back before that:
-    // the loader looks for the next but one meanwhile. Earlier than others, whose stores are short, it is not.
+    // A tile is given back before its stores: behind them, the fence of release_tile would wait until they have
+    // left (350 to 950 cycles), and whoever hands out tiles would wait, too. Where warpgroups have tiles of their
+    // own, what more than alpha A B takes of the record is kept aside for that.
     if (C::pingpong && threadIdx.x % 128 == 0 && !Ending(tile).plain()) shared.kept[consumer] = tile;
     const Tile& kept = C::pingpong ? shared.kept[consumer] : tile;
     const auto target = [&]() -> const TargetD& { return C::pingpong ? aside() : d; };
-    const auto store = [&](auto& sums, const Tile& tile, uint32_t part) {
-        const uint32_t column = tile.n0 + part * 64;
+    const auto store = [&](auto& sums, uint32_t m0, uint32_t column) {
         if constexpr (C::d_across)
-            store_lines<typename C::Output>(sums, tile, column, target(),
-                                            shared.staging[consumer]);
+            store_lines<typename C::Output>(sums, m0, column, target(), shared.staging[consumer]);
         else
-            store_tile<typename C::Output>(sums, tile, column, target(), shared.staging[consumer],
+            store_tile<typename C::Output>(sums, m0, column, target(), shared.staging[consumer],
                                            buffer, consumer);
     };
     const auto store_unusual = [&](auto& sums, const Tile& tile, int first_block, auto fuses) {
@@ -135,15 +134,20 @@ __device__ __forceinline__ bool consume_tile(Shared<C>& shared, const Params& pa
                 return;
             }
         }
-        scale(sums, ending.alpha);
+        finish_plainly<!C::d_across>(sums, ending.alpha, ending.flags);
     };
-    bool held = true;
-    wait_turn<C>(shared, n, consumer);
-    if constexpr (C::pingpong)  // a shuffle, so that the compiler keeps it once for a warp
-        stage = {__shfl_sync(~0u, shared.next[consumer].index, 0),
-                 __shfl_sync(~0u, shared.next[consumer].round, 0)};
+    bool held = true, kept_used = false;  // the record; a copy of it, which others may still read
+    // Behind it `stage` is that of the tile's first operands, behind so many of C.
+    const auto begin_turn = [&](int c_stages) {
+        wait_turn<C>(shared, n, consumer);
+        if constexpr (C::pingpong)  // a shuffle, so that the compiler keeps it once for a warp
+            stage = {__shfl_sync(~0u, shared.next[consumer].index, 0),
+                     __shfl_sync(~0u, shared.next[consumer].round, 0)};
+        for (; c_stages > 0; --c_stages) stage.advance(ring);
+    };
     switch (tile.k_tiles == 0 ? 0 : tile.width) {
         case 0:
+            begin_turn(0);
             pass_turn<C>(shared, stage, consumer);
             if constexpr (C::pingpong) ptx::await_copies();
 #pragma unroll 1
@@ -159,7 +163,7 @@ __device__ __forceinline__ bool consume_tile(Shared<C>& shared, const Params& pa
                 }
                 finish(sums, ending, i, fuses);
                 if (C::d_across || ending.words())
-                    store(sums[0], tile, part);
+                    store(sums[0], tile.m0, tile.n0 + part * 64);
                 else
                     store_unusual(sums, tile, i, fuses);
             }
@@ -169,13 +173,21 @@ __device__ __forceinline__ bool consume_tile(Shared<C>& shared, const Params& pa
         if constexpr (has_code<C>(w)) {                                                       \
             constexpr std::bool_constant<fusible<C>(w)> fuses;                                \
             Sums<C, w> sums;                                                                  \
-            multiply_tile<C, w>(sums, shared, ring, stage, tile, consumer);                   \
+            constexpr bool begins = C::c_first && fusible<C>(w);                              \
+            if (begins && tile.flags & TILE_C_FIRST) {                                        \
+                if constexpr (begins) begin_with_c<C>(sums, shared, ring, tile.beta, n);      \
+                begin_turn(C::blocks);                                                        \
+                multiply_tile<C, w, begins>(sums, shared, ring, stage, tile, consumer);       \
+            } else {                                                                          \
+                begin_turn(0);                                                                \
+                multiply_tile<C, w, false>(sums, shared, ring, stage, tile, consumer);        \
+            }                                                                                 \
             if constexpr (C::pingpong) ptx::await_copies();                                   \
             const Ending ending(tile);                                                        \
             if (fine<C>(w) || (C::d_across ? ending.splits == 0 : ending.plain())) {          \
                 /* Where D lies is there; by rows, a later barrier shows it. */               \
                 if (C::d_across && C::pingpong) ptx::warpgroup_sync(consumer);                \
-                scale(sums, ending.alpha);                                                    \
+                finish_plainly<!C::d_across>(sums, ending.alpha, ending.flags);               \
             } else if (C::d_across || ending.splits > 0) {                                    \
                 _Pragma("unroll") for (int i = 0; i < C::blocks; ++i)                         \
                     store_split<C>(sums[i], params, tile, part_of<C>(consumer, i), consumer); \
@@ -183,12 +195,14 @@ __device__ __forceinline__ bool consume_tile(Shared<C>& shared, const Params& pa
                 break;                                                                        \
             } else if (adds && ending.added()) {                                              \
                 held = !C::pingpong;                                                          \
+                kept_used = !held;                                                            \
                 if (!held) give_back(shared, n);                                              \
                 add_blocks(sums, ending.alpha, kept, 0);                                      \
                 break;                                                                        \
             } else {                                                                          \
                 finish(sums, ending, 0, fuses);                                               \
                 held = !C::pingpong;                                                          \
+                kept_used = !held;                                                            \
                 if (!held) give_back(shared, n);                                              \
                 if (!ending.words()) {                                                        \
                     store_unusual(sums, kept, 0, fuses);                                      \
@@ -198,8 +212,13 @@ __device__ __forceinline__ bool consume_tile(Shared<C>& shared, const Params& pa
                     break;                                                                    \
                 }                                                                             \
             }                                                                                 \
+            const uint32_t m0 = (held ? tile : kept).m0, n0 = (held ? tile : kept).n0;        \
+            if (held && (C::Output::half || !C::pingpong)) {                                  \
+                give_back(shared, n);                                                         \
+                held = false;                                                                 \
+            }                                                                                 \
             _Pragma("unroll") for (int i = 0; i < C::blocks; ++i)                             \
-                store(sums[i], held ? tile : kept, part_of<C>(consumer, i));                  \
+                store(sums[i], m0, n0 + part_of<C>(consumer, i) * 64);                        \
         }                                                                                     \
         break;
         WIDTH(16) WIDTH(32) WIDTH(48) WIDTH(64) WIDTH(80) WIDTH(96)
@@ -208,7 +227,7 @@ __device__ __forceinline__ bool consume_tile(Shared<C>& shared, const Params& pa
         WIDTH(208) WIDTH(224) WIDTH(240) WIDTH(256)
 #undef WIDTH
     }
-    if (C::pingpong && !held) ptx::warpgroup_sync(consumer);  // all have read what was kept
+    if (C::pingpong && kept_used) ptx::warpgroup_sync(consumer);  // all have read what was kept
     return held;
 }
 

@@ -82,6 +82,15 @@ __device__ __forceinline__ void load_c(Shared<C>& shared, const Ring& ring, cons
     }
 }
 
+// Says where the C of tile number `n` is, if its sums begin with it: all of its stages have been waited for,
+// so that a warpgroup that looks at them before its turn is less than a round ahead. The barriers go round
+// with the records, so every tile's is arrived at.
+template <class C>
+__device__ __forceinline__ void show_c(Shared<C>& shared, uint32_t n, const Cursor& begin) {
+    shared.c_begin[n % RECORDS] = begin;
+    ptx::barrier_arrive(ptx::shared_address(&shared.c_there[n % RECORDS]));
+}
+
 // The same of a C that comes by residues: a box of each. A loop of its own, so that the one above, in
 // which a C on 16 bytes comes, stays unrolled.
 template <class C>
@@ -135,9 +144,15 @@ __device__ __forceinline__ void load_operands(Shared<C>& shared, const Params& p
             if (tile.c_stages > 0) acquire_c(maps, residues, tile.flags);
             last_group = tile.group;
         }
+        const int b_row = tile.n0 + rank * C::rows;
+        const bool c_first = C::c_first && tile.flags & TILE_C_FIRST;
+        if constexpr (C::c_first) {
+            const Cursor begin = stage;
+            if (c_first) load_c(shared, ring, maps, tile, b_row, stage);
+            show_c(shared, n, begin);
+        }
         const uint32_t bytes = C::b_bytes + tile.box * C::row_bytes;
         const uint64_t once = tile.flags & TILE_ONCE ? ptx::EVICT_FIRST : ptx::NO_HINT;
-        const int b_row = tile.n0 + rank * C::rows;
         const bool backward = tile.flags & TILE_BACKWARD;
         const int step = backward ? -K_TILE : K_TILE;
         int column = (backward ? tile.k0 + tile.k_tiles - 1 : tile.k0) * K_TILE;
@@ -156,7 +171,7 @@ __device__ __forceinline__ void load_operands(Shared<C>& shared, const Params& p
             column += step;
             stage.advance(ring);
         }
-        if (tile.c_stages > 0) {
+        if (tile.c_stages > 0 && !c_first) {
             if (tile.flags & TILE_RESIDUES)
                 load_c_residues(shared, ring, residues, tile, b_row, stage);
             else

@@ -48,9 +48,10 @@ __device__ __forceinline__ void multiply_stage(Sums<C, width>& sums, Shared<C>& 
     wgmma::commit();
 }
 
-// The sum over K of one tile. One multiply stays in flight while the next stage is awaited. The first
-// K tile stands before the loop: ptxas serialises wgmma if zeroed registers enter it.
-template <class C, int width>
+// The sum over K of one tile, `begun` with what is in the sums already or not. One multiply stays in flight
+// while the next stage is awaited. The first K tile stands before the loop: ptxas serialises wgmma if
+// zeroed registers enter it. A flag at run time for the two would do so, too.
+template <class C, int width, bool begun>
 __device__ __forceinline__ void multiply_tile(Sums<C, width>& sums, Shared<C>& shared,
                                               const Ring& ring, Cursor& stage, const Tile& tile,
                                               uint32_t consumer) {
@@ -59,7 +60,7 @@ __device__ __forceinline__ void multiply_tile(Sums<C, width>& sums, Shared<C>& s
     // do not all fit into the ring, both multiply at one time.
     const bool both = !C::pingpong && k_tiles > ring.stages;
     if (both) pass_turn<C>(shared, stage, consumer);
-    multiply_stage<C, width, true>(sums, shared, ring, stage, consumer);
+    multiply_stage<C, width, !begun>(sums, shared, ring, stage, consumer);
     uint32_t previous = stage.index;
     stage.advance(ring);
 #pragma unroll 1
@@ -70,7 +71,7 @@ __device__ __forceinline__ void multiply_tile(Sums<C, width>& sums, Shared<C>& s
         previous = stage.index;
         stage.advance(ring);
     }
-    const Cursor next = await_c<C>(shared, ring, stage, tile.c_stages);
+    const Cursor next = await_c<C>(shared, ring, stage, begun ? 0 : tile.c_stages);
     if (!both) pass_turn<C>(shared, next, consumer);
     wgmma::wait<0>();
     release_stage<C>(shared, previous);

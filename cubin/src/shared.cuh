@@ -23,4 +23,7 @@ struct Shared {
     Fused fused[C::consumers][C::pingpong ? 1 : 2];
     uint64_t turn[C::consumers];      // to multiply; only where there are two
     Cursor next[C::consumers];        // where its stages begin; pingpong only
+    // Where the C of a tile is in the ring, if its sums begin with it, and whether it is on its way.
+    Cursor c_begin[C::c_first ? RECORDS : 1];
+    uint64_t c_there[C::c_first ? RECORDS : 1];
 };

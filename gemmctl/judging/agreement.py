@@ -203,7 +203,8 @@ def _by_ours(
         rounding = product.roundings * UNIT
         a_norms, b_norms = norms
         magnitude = abs(group.alpha) * a_norms[i] * b_norms[j]
-        allowed += 2 * ((product.growth + rounding) * magnitude + rounding * added)
+        begun = product.begun * added  # what the sums begin with, and a bias at most
+        allowed += 2 * (product.growth * (magnitude + begun) + rounding * (magnitude + added))
     if rounds_between:
         allowed += half_ulps((np.abs(ours) + added).astype(np.float32), product.d)
     low, high = (rounded(ours + sign * allowed, product.d) for sign in (-1, 1))

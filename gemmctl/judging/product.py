@@ -6,11 +6,12 @@ With R = alpha A B + beta C + bias in float64, an element D is right if
     t = |alpha| g |A||B| + s * 2^-24 (|alpha A B| + |beta C| + |bias|) + u,
 
 where round is to D's type, g bounds the error of the device's sum of k products over the sum of
-their magnitudes (see ``_growth``), the second term covers the product with alpha, that with beta
-and the one or two sums, s in all, each rounded to float32 (none of them where there is only A B),
-and u what all of them lose below float32's smallest number. Rounding is monotonic, so the ends need
-no half unit in the last place. Where the device has nothing to round t is 0: sums of integers are
-exact in any order, and so is the rest wherever alpha A B, beta C and all sums are float32 numbers.
+their magnitudes (see ``_growth``; |beta C| is one of them where the sum begins with it), the second
+term covers the product with alpha, that with beta and the one or two sums, s in all, each rounded
+to float32 (none of them where there is only A B), and u what all of them lose below float32's
+smallest number. Rounding is monotonic, so the ends need no half unit in the last place. Where the
+device has nothing to round t is 0: sums of integers are exact in any order, and so is the rest
+wherever alpha A B, beta C and all sums are float32 numbers.
 What activation and gate make of R and t is expected.py's.
 
 Where R is infinite or NaN, through operands that are, D has to be that. Where a sum or a product
@@ -30,7 +31,7 @@ from gemmctl.device.cpu import K_BLOCK
 from gemmctl.judging import statistic
 from gemmctl.judging.expected import Expected, activated, gated
 from gemmctl.judging.rounding import OVERFLOW, SMALLEST, UNIT, Doubles, Flags, is_single
-from gemmctl.kernels.constants import RECIPE_SPECIAL_ROWS
+from gemmctl.kernels.constants import RECIPE_SPECIAL_ROWS, TILE_C_FIRST
 from gemmctl.lists.problem import Group, factors
 from gemmctl.operands import data, dtypes
 from gemmctl.operands.data import DataSpec, Operand
@@ -44,8 +45,9 @@ Indices = npt.NDArray[np.int64]
 
 LARGE = 1 << 31  # multiply-adds of a group above which it is not compared as a whole
 
-# Where in D an entry of a tile list is, its padding included, and the parts of its sum over K.
-PLACE = np.dtype([(name, np.int64) for name in ("row", "col", "rows", "cols", "parts")])
+# Where in D an entry of a tile list is, its padding included, the parts of its sum over K, and
+# whether that begins with C.
+PLACE = np.dtype([(name, np.int64) for name in ("row", "col", "rows", "cols", "parts", "begun")])
 
 _EXACT = ("none", "relu")  # activations that round nothing
 _CHUNK = 1 << 20  # operand elements that one thread holds at a time
@@ -67,6 +69,7 @@ class Product:
     steps: int  # additions that may each lose SMALLEST
     drift: float  # deviation of a sum's error over the sum of magnitudes: see statistic.py
     exact_sums: bool  # of integers that float32 holds, in whatever order they are added
+    begun: bool  # whether the device's sums begin with beta C
     tiles: npt.NDArray[np.void]  # PLACE records: the group's entries of the tile list
 
     @property
@@ -188,6 +191,8 @@ class Product:
                 partial = scaled + added
                 right = partial + bias
                 size = np.abs(scaled) + np.abs(added) + np.abs(bias)
+                if self.begun:  # what is infinite or NaN has no part in it, as in that of A B
+                    magnitude = magnitude + np.where(np.isfinite(added), np.abs(added), 0.0)
                 rounding = self.roundings * (UNIT * size + SMALLEST)
                 if self.exact_sums:
                     whole = [is_single(values) for values in (scaled, added, partial, right)]
@@ -252,7 +257,9 @@ def products_of(plan: Plan, spec: DataSpec, device: Device) -> list[Product]:
         if swapped[index]:
             a, b = b, a
         added = 1 if group.bias == "none" else 2  # at most a product's worth, each
-        exact_sums = spec.kind == "int" and limits[index] ** 2 * (group.k + added) <= 1 << 24
+        begun = device == "cuda" and bool(tiles[index]["begun"].any())
+        whole = spec.kind == "int" and (group.beta == 1 or not begun)
+        exact_sums = whole and limits[index] ** 2 * (group.k + added) <= 1 << 24
         products.append(
             Product(
                 index=index,
@@ -267,6 +274,7 @@ def products_of(plan: Plan, spec: DataSpec, device: Device) -> list[Product]:
                 steps=0 if exact_sums else 2 * group.k,
                 drift=0.0 if exact_sums else statistic.drift(group.k, device),
                 exact_sums=exact_sums,
+                begun=begun,
                 tiles=tiles[index],
             )
         )
@@ -285,6 +293,7 @@ def _places(launch: Launch, plan: Plan) -> npt.NDArray[np.void]:
     found[row], found[rows] = tiles["m0"], tiles["width"]
     found[col], found[cols] = tiles["n0"] // halved, launch.kernel.columns_per_tile // halved
     found["parts"] = tiles["splits"]
+    found["begun"] = tiles["flags"] & TILE_C_FIRST
     return found
 
 

@@ -36,6 +36,8 @@ TILE_BACKWARD = 16  # slices along K are taken from the last to the first
 TILE_RESIDUES = 32  # C comes by residues
 TILE_ADDED = 64  # alpha A B is added to D where it lies
 TILE_ONCE = 128  # B, or with operands exchanged A, is read for this tile alone
+TILE_C_FIRST = 256  # the sums begin with beta C, and alpha is 1
+TILE_RELU = 512  # relu comes behind alpha A B, without the code of what is fused
 
 # C whose rows TMA cannot step over: it can over those of one residue modulo RESIDUES, which lie
 # whole 16-byte words apart (cubin/src/residues.cuh).

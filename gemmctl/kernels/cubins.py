@@ -68,6 +68,11 @@ class Kernel:
         return self.operand, self.output, self.a_layout, self.b_layout
 
     @property
+    def begins(self) -> bool:
+        """Whether sums may begin with C, which is read while the other warpgroup multiplies."""
+        return self.pingpong and not self.d_across and self.output != "f32"
+
+    @property
     def a_across(self) -> bool:
         """Whether K is not the contiguous dimension of A."""
         return self.a_layout == "col"

@@ -25,11 +25,12 @@ from gemmctl.planning.tiling import (
     Grid,
     Ints,
     Machine,
+    added,
     c_by_elements,
     come_first,
     each,
-    fused,
     handed_out,
+    may_begin,
     runs,
     seen,
 )
@@ -61,6 +62,7 @@ class Constants:
     packing_bytes: float = 18.0  # that an SM reads or writes in a cycle meanwhile
     # Bytes
     memory_bytes: float = 21.9  # one SM's share of the memory bandwidth in a cycle
+    stored_bytes: float = 16.8  # of D that one SM stores in a cycle if all do: 4.4 TB/s
     write: float = 0.775  # share of the memory's time that a byte of D takes
     reread: float = 0.321  # the same of bytes that the L2 still holds
     tall: float = 0.181  # more of a byte that comes in a box of twice TALL_ROWS rows
@@ -88,6 +90,7 @@ class Constants:
     silu: float = 0.435
     c2: float = 0.314  # a C of two bytes, added from the ring
     c4: float = 0.402  # of four bytes
+    begun: float = 0.1  # one that the sum begins with
     c_element: float = 1.5  # a C that comes element by element
     added: float = 0.205  # a sum that the L2 adds to D
     # Parts of a split sum
@@ -114,6 +117,7 @@ class Asked:
     read: Floats  # bytes that have to come from memory
     written: Floats
     early: Flags  # whether a tile's record is given back before D is stored
+    may_begin: Flags  # whether sums may begin with C, of kernels that have that
     steps: Mapping[str, Floats]  # what each value goes through, by the constant, and how often
 
     def of(self, some: slice) -> Asked:
@@ -271,13 +275,13 @@ def asked_of(problem: Problem, groups: Ints, kernel: Kernel, share: Floats | Non
     read = (of_a + of_b * np.where(of_b > L2_BYTES, -(-m // PANEL_ROWS), 1)) * share
     of_d: Floats = m * columns.d_columns[groups] * share
     words, more = problem.columns.whole_words[groups], columns.more[groups]
-    finished = fused(problem, groups)
+    by_l2 = added(problem, groups)
     halved = np.where(columns.gate[groups] != 0, 0.5, 1.0)  # values of D for each of x
     steps = {"value": np.ones(len(groups)), "stored_byte": halved * size_d, "element": ~words}
-    steps["added"] = more & ~finished
+    steps["added"] = by_l2
     read = read + of_d * size_d * steps["added"]
-    if finished.any():
-        beta = (columns.beta[groups] != 0) & finished
+    if (more & ~by_l2).any():
+        beta = (columns.beta[groups] != 0) & ~by_l2
         by_elements = c_by_elements(problem, groups)
         size_c = columns.size("c")[groups]
         read = read + of_d * size_c * beta
@@ -298,7 +302,8 @@ def asked_of(problem: Problem, groups: Ints, kernel: Kernel, share: Floats | Non
         crossing_b=_crossing(columns.ldb[groups], size),
         read=read,
         written=of_d * size_d,
-        early=more | ~words,
+        early=more | ~words | (size_d == 2),
+        may_begin=may_begin(problem, groups),
         steps={name: share for name, share in steps.items() if share.any()},
     )
 
@@ -359,8 +364,16 @@ def work_of(launches: Grid, asked: Asked, starts: Ints = ALONE) -> Work:
         tall=np.maximum(boxes / TALL_ROWS - 1, 0.0) * asked.of_a,
         again=asked.of_a * (wide - 1) + asked.of_b * (high - 1),
         written=asked.written,
-        steps=asked.steps,
+        steps=_steps(launches, asked),
     )
+
+
+def _steps(launches: Grid, asked: Asked) -> Mapping[str, Floats]:
+    """What each value goes through; C is in the sum already where that begins with it."""
+    begun = asked.may_begin & (launches.parts == 1) & launches.kernel.begins
+    if not begun.any():
+        return asked.steps
+    return {**asked.steps, "c2": asked.steps["c2"] * ~begun, "begun": begun}
 
 
 def _late(launches: Grid, starts: Ints, entries: Ints, clusters: Ints) -> Floats:
@@ -510,9 +523,10 @@ def together(work: Work, times: Times, busy: Floats, constants: Constants) -> Fl
     read = work.read + constants.tall * work.tall + constants.reread * work.again
     nbytes = read + constants.write * work.written
     memory = np.add.reduceat(nbytes, work.starts) / constants.memory_bytes / work.sms
+    stored = np.add.reduceat(work.written, work.starts) / constants.stored_bytes / work.sms
     ends = np.maximum.reduceat(np.where(work.parts > 1, 0.0, times.end), work.starts)
     latency = constants.launch_latency + constants.cluster_latency * work.clustered
-    return latency + ends + _both(busy, memory, constants.exposed_memory)
+    return latency + ends + _both(np.maximum(busy, stored), memory, constants.exposed_memory)
 
 
 def _both(one: Floats, other: Floats, exposed: float) -> Floats:

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gemmctl.kernels.constants import (
+    ACTIVATION_RELU,
     ELEMENTS_WIDTH,
     FINE_FROM,
     FINE_STEP,
@@ -21,10 +22,12 @@ from gemmctl.kernels.constants import (
     RESIDUES,
     TILE_ADDED,
     TILE_BACKWARD,
+    TILE_C_FIRST,
     TILE_EIGHTS,
     TILE_FUSED,
     TILE_GATED,
     TILE_ONCE,
+    TILE_RELU,
     TILE_RESIDUES,
     TILE_WORDS,
     TYPE_F32,
@@ -68,6 +71,10 @@ TILE = np.dtype(
 # shorter sums would wait for. 128 of 1536x2048 with K 512: 1280 us, not 1120; 32 of that size with
 # K of about 1030: 336 instead of 403.
 ADDED_K = 960
+# From which it does beside tiles that read C, spread among them, for so much of all such D
+# (docs/kernel.md): the two wait for different things.
+MIXED_K = 384
+ADDED_SHARE = 0.4
 TURNING_K = 4096  # from which turning about pays: 0.9% at 7168, for fewer bytes; nothing at 2048
 MIN_SPLIT_K_TILES = 8  # slices of K that a part is worth its way through memory for
 MOST_PARTS = 2  # of all sums, for each cluster: at most 35 MB on an H200, which the L2 holds
@@ -79,6 +86,7 @@ LONG_SHARE = 8  # of a cluster's time, by the part of it that a tile takes which
 FINE_BEGIN, FINE_TILE = 1500, 200
 WGMMA_FLOP = 4096  # dense 16-bit floating-point operations per cycle and SM
 FEW_ROWS = 600  # rows of A below which B's bytes take longer than its multiplications
+ADDED_LEAST = 0.1  # of a list, that has to be added, or not to be, for them to be spread
 MANY_UNTIL = 0.8  # of a list that spreads tiles of few rows among those of many, the latter's end
 ONCE_ROWS = 64  # rows of D up to which a B that is read once need not stay in the L2
 LONG_K = 1024  # a tile of at least this K is worth scheduling; shorter ones are latency-bound
@@ -271,14 +279,14 @@ def grid(
     even = _ceil(m, _ceil(m, widest))
     widths = _ceil(even, kernel.width_step) * kernel.width_step
     finer = _ceil(even, FINE_STEP) * FINE_STEP
-    plain = ~columns.more[groups] & problem.columns.whole_words[groups] & (parts == 1)
+    fusing, narrow = fused(problem, groups), max(FUSED_NARROW, kernel.width_step)
+    plain = ~fusing & ~added(problem, groups) & problem.columns.whole_words[groups] & (parts == 1)
     has_code = (finer > FINE_FROM) & (finer < FINE_TO) & (not kernel.a_across)
     finer = np.where(plain & has_code, finer, widths)
     tiles = _ceil(m, finer) * wide
     saved = 2 * (widths - finer) * tiles * kernel.rows * k_tiles * K_TILE // WGMMA_FLOP
     worth = _worth_finer(finer, tiles, saved, _room(kernel, machine), starts)
     widths = np.where(each(worth, starts, groups), finer, widths)
-    fusing, narrow = fused(problem, groups), max(FUSED_NARROW, kernel.width_step)
     some_fused = bool(fusing.any())
     if some_fused:
         most = np.maximum(narrow, widest // FUSED_STEP * FUSED_STEP)
@@ -341,23 +349,61 @@ def takes(kernel: Kernel, problem: Problem, groups: Ints) -> bool:
 
 
 def fused(problem: Problem, groups: Ints) -> Flags:
-    """Groups whose D is more than alpha A B, which a CTA has to finish."""
-    found: Flags = problem.columns.more[groups] & ~added(problem, groups)
+    """Groups whose D is more than alpha A B and relu, which a CTA has to finish."""
+    columns = problem.columns
+    plain = (columns.beta[groups] == 0) & _plainly(problem, groups)
+    found: Flags = ~plain & ~added(problem, groups)
     return found
+
+
+def _plainly(problem: Problem, groups: Ints) -> Flags:
+    """Groups with nothing but relu behind alpha A B + beta C."""
+    columns = problem.columns
+    relu = columns.activation[groups] == ACTIVATION_RELU
+    other = (columns.activation[groups] != 0) & ~relu
+    found: Flags = ~other & (columns.bias[groups] == 0) & (columns.gate[groups] == 0)
+    return found
+
+
+def may_begin(problem: Problem, groups: Ints) -> Flags:
+    """Groups whose sums may begin with beta C: it is of D's type, has 16 bits, and TMA brings it.
+
+    alpha is 1: it would multiply C, too. Sums of a D of 32 bits end with C, since each step of a
+    tensor core rounds by the largest of what it adds up.
+    """
+    columns = problem.columns
+    scaled = (columns.beta[groups] != 0) & (columns.alpha[groups] == 1)
+    alike = (columns.c[groups] == columns.d[groups]) & (columns.d[groups] != TYPE_F32)
+    moved = ~c_by_elements(problem, groups) & ~_c_by_residues(problem, groups)
+    found: Flags = scaled & alike & moved & (columns.depth[groups] > 0)
+    return found
+
+
+def begun(planned: Grid, problem: Problem) -> Flags:
+    """Groups whose sums begin with beta C."""
+    whole: Flags = (planned.parts == 1) & planned.kernel.begins
+    return whole & may_begin(problem, planned.groups)
 
 
 def added(problem: Problem, groups: Ints) -> Flags:
-    """Groups of D = alpha A B + D that the L2 adds up, where D lies: of 32 bits.
+    """Groups of D = alpha A B + D of 32 bits that the L2 adds up where D lies, of all groups.
 
     TMA adds whole 16-byte words: what it adds behind the end of a row turns NaN there into another.
+    Long sums are added, and of those that are not so long the longest, as far as the L2 can add
+    while other tiles read C: what one waits for, the others do not.
     """
     columns = problem.columns
-    near = columns.ldd[groups] * columns.size("d")[groups] < STRIDE_END
-    plain = (columns.beta[groups] == 1) & columns.inplace[groups] & ~columns.follows[groups]
-    long = columns.depth[groups] >= ADDED_K
-    f32 = columns.d[groups] == TYPE_F32
-    found: Flags = plain & near & long & f32 & columns.whole_words[groups]
-    return found
+    near = columns.ldd * columns.size("d") < STRIDE_END
+    plain = (columns.beta == 1) & columns.inplace & ~columns.follows & (columns.d == TYPE_F32)
+    fit = plain & near & columns.whole_words & (columns.depth >= MIXED_K)
+    if not fit.any():
+        return np.take(fit, groups)
+    by_depth = np.argsort(-columns.depth * fit, kind="stable")
+    elements = columns.m * columns.n * plain
+    some = np.empty_like(fit)
+    some[by_depth] = np.cumsum(elements[by_depth]) <= ADDED_SHARE * elements.sum()
+    found: Flags = fit & (some | (columns.depth >= ADDED_K))
+    return np.take(found, groups)
 
 
 def _fusible(rows: Ints, narrow: int) -> Ints:
@@ -458,18 +504,22 @@ def cut(problem: Problem, planned: Grid, choice: Choice) -> Launch:
     of_group["box"], of_group["k_tiles"] = planned.boxes, planned.k_tiles
     of_group["width"] = planned.widths
     of_group["alpha"], of_group["beta"] = alpha, beta
-    gated, finished = columns.gate[groups] != 0, fused(problem, groups)
-    on_top = columns.more[groups] & ~finished
+    gated, on_top = columns.gate[groups] != 0, added(problem, groups)
+    first = begun(planned, problem)
+    plainly = _plainly(problem, groups) & ((beta == 0) | first)
+    relu = plainly & (columns.activation[groups] == ACTIVATION_RELU)
     of_group["flags"] = (
         (problem.columns.whole_words[groups] & ~on_top) * TILE_WORDS
         + on_top * TILE_ADDED
-        + finished * TILE_FUSED
+        + (~plainly & ~on_top) * TILE_FUSED
+        + relu * TILE_RELU
+        + first * TILE_C_FIRST
         + gated * TILE_GATED
         + (gated & (columns.n[groups] % 16 == 0)) * TILE_EIGHTS
         + _c_by_residues(problem, groups) * TILE_RESIDUES
         + _once(planned, problem) * TILE_ONCE
     )
-    in_ring = (beta != 0) & finished & ~c_by_elements(problem, groups) & (planned.k_tiles > 0)
+    in_ring = (beta != 0) & ~on_top & ~c_by_elements(problem, groups) & (planned.k_tiles > 0)
     of_group["c_stages"] = np.where(in_ring, kernel.rows // 64 * columns.size("c")[groups] // 2, 0)
     in_runs = runs(planned)
     tiles = np.repeat(np.take(of_group, in_runs), planned.whole[in_runs])
@@ -544,17 +594,26 @@ def mostly_short(planned: Grid) -> bool:
 def _spread(planned: Grid, problem: Problem) -> Ints | None:
     """The tiles in another order than groups follow each other, if that pays.
 
-    Where K is the same, groups of few rows are spread evenly among those of many, each class in
-    its own order: the ones wait for memory, the others for the tensor cores (measured: 2% at
-    K = 768, nothing at K = 2048).
+    Tiles that the L2 adds to D are spread evenly among those that read C, each class in its own
+    order, where there are enough of both. Else, where K is the same, groups of few rows among those
+    of many: the ones wait for memory, the others for the tensor cores (measured: 2% at K = 768,
+    nothing at K = 2048).
     """
+    in_runs = runs(planned)
+    by_l2 = np.repeat(added(problem, planned.groups)[in_runs], planned.whole[in_runs])
+    if ADDED_LEAST <= by_l2.mean() <= 1 - ADDED_LEAST:
+        return _among(by_l2, 1.0)
     small = seen(problem, planned.kernel).m[planned.groups] < FEW_ROWS
     if planned.k_tiles.min() < planned.k_tiles.max() or small.all() or not small.any():
         return None
-    of_few = np.repeat(small, planned.whole)
-    rank = np.where(of_few, np.cumsum(of_few), np.cumsum(~of_few)) - 0.5
-    few = int(of_few.sum())
-    place = np.where(of_few, rank / few, rank / (len(of_few) - few) * MANY_UNTIL)
+    return _among(np.repeat(small, planned.whole), MANY_UNTIL)
+
+
+def _among(some: Flags, until: float) -> Ints:
+    """Tiles in the order in which ``some`` are spread evenly, the others ``until`` so far."""
+    rank = np.where(some, np.cumsum(some), np.cumsum(~some)) - 0.5
+    count = int(some.sum())
+    place = np.where(some, rank / count, rank / (len(some) - count) * until)
     return np.argsort(place, kind="stable")
 
 

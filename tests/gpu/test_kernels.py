@@ -30,6 +30,8 @@ from gemmctl.kernels.constants import (
     RESIDUE_ROW_BYTES,
     RESIDUES,
     TILE_ADDED,
+    TILE_C_FIRST,
+    TILE_RELU,
     TILE_RESIDUES,
 )
 from gemmctl.kernels.cubins import Kernel
@@ -312,6 +314,47 @@ def test_long_sums_of_32_bits_are_added_to_d_beside_others_and_the_same_every_ti
     assert added.any()
     assert not added.all()
     spec = DataSpec(kind, 29)
+    with ran(device, made, spec) as session:
+        assert wrong(made, session, spec) == []
+        repeat_alike(session, made, 100)
+
+
+# Around the widths that have code for it, and with sums of one slice, of as many as the ring has
+# stages, and of many more.
+BEGUN_SHAPES = [
+    (1, 8, 64), (17, 64, 8), (33, 72, 320), (65, 256, 200), (97, 264, 768), (129, 136, 704),
+    (160, 520, 64), (192, 256, 1000), (193, 128, 640), (400, 320, 2048), (64, 64, 16384),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", data.KINDS)
+@pytest.mark.parametrize("inplace", [False, True])
+@pytest.mark.parametrize("kernel", [of for of in FUSING if of.begins], ids=named)
+def test_sums_begin_with_c_beside_others_and_are_the_same_every_time(
+    device: CudaDevice, kernel: Kernel, kind: data.Kind, *, inplace: bool
+) -> None:
+    other = "f32" if kernel.output == "bf16" else "bf16"
+    of_c = "inplace: true" if inplace else f"c: {kernel.output}, ldc: 528"
+    groups = ", ".join(
+        f"{{m: {m}, n: {n}, k: {k}, {padded(kernel, m, n, k)}, ldd: 544, {more}, "
+        f"count: {1 if k > 4096 else 3}}}"
+        for m, n, k in BEGUN_SHAPES
+        for more in (
+            f"beta: 1, {of_c}",
+            f"beta: -0.3, {of_c}",
+            f"beta: 1, {of_c}, activation: relu",
+            f"beta: 2, {of_c}, bias: n",
+            f"beta: 1, {of_c}, bias: n, activation: silu",
+            "activation: relu",
+            f"beta: 1, alpha: 0.5, {of_c}",
+            f"beta: 1, c: {other}, activation: relu",
+            "beta: 0",
+        )
+    )
+    made = planned(f"{head_of(kernel)}  - {{name: x, groups: [{groups}]}}\n", kernel)
+    for flag, share in ((TILE_C_FIRST, 0.4), (TILE_RELU, 0.1)):
+        assert share < (made.launches[0].tiles["flags"] & flag > 0).mean() < 1
+    spec = DataSpec(kind, 37)
     with ran(device, made, spec) as session:
         assert wrong(made, session, spec) == []
         repeat_alike(session, made, 100)

@@ -28,6 +28,16 @@ __device__ __forceinline__ void scale(float (&sums)[blocks][count], float alpha)
         for (float& sum : block) sum *= alpha;
 }
 
+// What is behind alpha A B where nothing is fused, if the kernel `relus`.
+template <bool relus, int blocks, int count>
+__device__ __forceinline__ void finish_plainly(float (&sums)[blocks][count], float alpha,
+                                               uint32_t flags) {
+    scale(sums, alpha);
+    if (!relus || !(flags & TILE_RELU)) return;
+#pragma unroll
+    for (auto& block : sums) activate(block, ACTIVATION_RELU, false);
+}
+
 // Adds beta C, which the loader put into the ring behind the tile's operands: a stage for every 64 columns,
 // or 32 of a C of 32 bits, by `add`, which is told where it lies and which of the warpgroup's it is.
 // Warpgroups that share a tile pass by the stages of each other.
@@ -76,6 +86,26 @@ __device__ __forceinline__ void add_c(float (&sums)[C::blocks][count], Shared<C>
         add_stages(sums, shared, ring, tile, type, stage, consumer, add_moved);
 }
 
+// Begins the sums of tile number `n` with beta C, of D's type, which the loader put into the ring before the
+// tile's operands.
+template <class C, int count>
+__device__ __forceinline__ void begin_with_c(float (&sums)[C::blocks][count], Shared<C>& shared,
+                                             const Ring& ring, float beta, uint32_t n) {
+    ptx::barrier_wait(ptx::shared_address(&shared.c_there[n % RECORDS]), n / RECORDS % 2);
+    Cursor stage = shared.c_begin[n % RECORDS];
+#pragma unroll
+    for (int block = 0; block < C::blocks; ++block) {
+        ptx::barrier_wait(ptx::shared_address(&shared.full[stage.index]), stage.round);
+        take_pairs<typename C::Output::Pair>(sums[block], stage_address(shared, ring, stage.index),
+                                             threadIdx.x % 128);
+        __syncwarp();
+        ptx::release_to_copies();
+        release_stage<C>(shared, stage.index);
+        stage.advance(ring);
+    }
+    scale(sums, beta);
+}
+
 // Puts the numbers of a bias into shared memory, from `line` on: of a tile's rows, or of its columns, 64 for
 // each of a warpgroup's blocks from `first_block` on, in the order of its warps' lanes (staging.cuh).
 template <class C>
@@ -108,7 +138,8 @@ __device__ __forceinline__ void fuse(float (&sums)[blocks][count], Shared<C>& sh
                                      int first_block, uint32_t consumer) {
     scale(sums, tile.alpha);
     if constexpr (blocks == C::blocks)
-        if (tile.c_stages > 0) add_c(sums, shared, ring, tile, fused.c, stage, consumer);
+        if (tile.c_stages > 0 && !(tile.flags & TILE_C_FIRST))
+            add_c(sums, shared, ring, tile, fused.c, stage, consumer);
     const uint32_t thread = ptx::opaque(threadIdx.x % 128), row = tile.m0 + thread % 4 * 2;
     const uint32_t line = ptx::shared_address(shared.staging[consumer][turn % C::buffers]);
     if (fused.bias.along != BIAS_NONE) {

@@ -38,10 +38,10 @@ __device__ __forceinline__ void stage_lines(uint32_t buffer, uint32_t row, uint3
     }
 }
 
-// One warpgroup's share of a tile: 64 columns of D from `column` on by `2 * count` rows. A D whose columns
-// are no whole words, or more than alpha A B, goes by rows.
+// One warpgroup's share of a tile: 64 columns of D from `column` on by `2 * count` rows from `m0` on. A D whose
+// columns are no whole words, or more than alpha A B, goes by rows.
 template <class Output, int count, int buffers, int bytes>
-__device__ __forceinline__ void store_lines(float (&sums)[count], const Tile& tile, uint32_t column,
+__device__ __forceinline__ void store_lines(float (&sums)[count], uint32_t m0, uint32_t column,
                                             const TargetD& d, Staging<buffers, bytes>& staging) {
     constexpr uint32_t width = 2 * count, rows = 128 / Output::size;
     constexpr uint32_t share = bytes / 4, own = 16 * 128;  // bytes: a warp's of each buffer; in use
@@ -52,10 +52,10 @@ __device__ __forceinline__ void store_lines(float (&sums)[count], const Tile& ti
     const uint32_t first = lane / 8, word = lane % 8;  // what a thread stores: of every fourth line
     const uint32_t line = column + warp * 16 + first;
     const int lines = static_cast<int>(d.n - line);
-    const int left = static_cast<int>(min(width, d.m - tile.m0)) -
+    const int left = static_cast<int>(min(width, d.m - m0)) -
                      static_cast<int>(word * (16 / Output::size));
     const uint64_t step = 4 * d.ld * Output::size;
-    const uint64_t to = d.address + (line * d.ld + tile.m0) * Output::size + word * 16;
+    const uint64_t to = d.address + (line * d.ld + m0) * Output::size + word * 16;
 #pragma unroll
     for (uint32_t begin = 0; begin < width; begin += rows) {
         const uint32_t buffer =

@@ -5,8 +5,25 @@
 #include <cuda_fp16.h>
 #include <cstdint>
 
+// Two neighbours of 16 bits, as numbers.
+struct PairBf16 {
+    static __device__ __forceinline__ float low(uint32_t pair) { return __uint_as_float(pair << 16); }
+    static __device__ __forceinline__ float high(uint32_t pair) {
+        return __uint_as_float(pair & 0xFFFF0000);
+    }
+};
+struct PairF16 {
+    static __device__ __forceinline__ float low(uint32_t pair) {
+        return __half2float(__ushort_as_half(pair));
+    }
+    static __device__ __forceinline__ float high(uint32_t pair) {
+        return __half2float(__ushort_as_half(pair >> 16));
+    }
+};
+
 // How a type of D is staged, 64 columns wide.
 struct OutBf16 {
+    using Pair = PairBf16;
     static constexpr bool half = true;
     static constexpr uint32_t size = 2;
     static __device__ __forceinline__ uint32_t pack(float low, float high) {
@@ -15,6 +32,7 @@ struct OutBf16 {
     }
 };
 struct OutF16 {
+    using Pair = PairF16;
     static constexpr bool half = true;
     static constexpr uint32_t size = 2;
     static __device__ __forceinline__ uint32_t pack(float low, float high) {

@@ -1,11 +1,10 @@
 // C: from the ring, where the loader brought it as TMA moves it, or straight from global memory.
 #pragma once
 
-#include <cuda_fp16.h>
-
 #include <cstdint>
 #include <type_traits>
 
+#include "epilogue/output.cuh"
 #include "epilogue/staging.cuh"
 #include "ptx/matrices.cuh"
 #include "ptx/memory.cuh"
@@ -23,22 +22,6 @@ struct SourceC {
         ptx::copy_later(type, groups.type_c[group]);
     }
     __device__ __forceinline__ uint64_t row_bytes() const { return ld * (type == TYPE_F32 ? 4 : 2); }
-};
-
-// Two neighbours of 16 bits, as numbers.
-struct PairBf16 {
-    static __device__ __forceinline__ float low(uint32_t pair) { return __uint_as_float(pair << 16); }
-    static __device__ __forceinline__ float high(uint32_t pair) {
-        return __uint_as_float(pair & 0xFFFF0000);
-    }
-};
-struct PairF16 {
-    static __device__ __forceinline__ float low(uint32_t pair) {
-        return __half2float(__ushort_as_half(pair));
-    }
-    static __device__ __forceinline__ float high(uint32_t pair) {
-        return __half2float(__ushort_as_half(pair >> 16));
-    }
 };
 
 // A number of 32 bits, where others have pairs.
@@ -70,7 +53,23 @@ __device__ __forceinline__ void add_pairs(float (&sums)[count], uint32_t stage, 
     }
 }
 
-// The same of a C of 32 bits: 32 columns of a stage, for the warps whose columns they are.
+// The same where the sums begin with it.
+template <class Pair, int count>
+__device__ __forceinline__ void take_pairs(float (&sums)[count], uint32_t stage, uint32_t thread) {
+    const uint32_t from = matrix_row(stage, thread);
+#pragma unroll
+    for (int i = 0; i < count; i += 8) {
+        uint32_t pairs[4];
+        ptx::load_matrices_transposed(pairs, from + i / 8 * 16 * 128);
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+            sums[i + 2 * j] = Pair::low(pairs[j]);
+            sums[i + 2 * j + 1] = Pair::high(pairs[j]);
+        }
+    }
+}
+
+// The same as add_pairs of a C of 32 bits: 32 columns of a stage, for the warps whose columns they are.
 template <int count>
 __device__ __forceinline__ void add_words(float (&sums)[count], uint32_t stage, uint32_t thread,
                                           float beta) {

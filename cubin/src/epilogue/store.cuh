@@ -8,14 +8,14 @@
 #include "ptx/registers.cuh"
 #include "records.cuh"
 
-// One warpgroup's share of a tile: `2 * count` rows of D by 64 columns of x from `column` on. The sums cross
-// the staging buffers, so that rows leave in whole lines; the stores are ordinary ones. TMA stores would
-// queue up behind the loads of the next tile, which wait for memory. `turn` counts the buffers.
+// One warpgroup's share of a tile: `2 * count` rows of D from `m0` on by 64 columns of x from `column` on. The
+// sums cross the staging buffers, so that rows leave in whole lines; the stores are ordinary ones. TMA stores
+// would queue up behind the loads of the next tile, which wait for memory. `turn` counts the buffers.
 //
 // Rows that are no whole words, and what a gate leaves, go another way, so that this one stays short: with
 // branches in its midst short tiles took up to 16% longer.
 template <class Output, int count, int buffers, int bytes>
-__device__ __forceinline__ void store_tile(float (&sums)[count], const Tile& tile, uint32_t column,
+__device__ __forceinline__ void store_tile(float (&sums)[count], uint32_t m0, uint32_t column,
                                            const TargetD& d, Staging<buffers, bytes>& staging,
                                            uint32_t& turn, uint32_t consumer) {
     constexpr uint32_t row_words = Output::half ? 8 : 16;  // of 16 bytes
@@ -41,7 +41,7 @@ __device__ __forceinline__ void store_tile(float (&sums)[count], const Tile& til
         // thread lie multiples of eight apart, so that its words have the same place in all of them.
         const uint32_t first = thread / row_words, word = thread % row_words;
         const uint32_t from = buffer + (word / 8 * rows + first) * 128 + ((word ^ first) % 8) * 16;
-        WordsOfD<Output, step> to(d, tile.m0 + begin + first, column + word * (64 / row_words));
+        WordsOfD<Output, step> to(d, m0 + begin + first, column + word * (64 / row_words));
         if constexpr (width % step != 0) to.end(width - begin - first);
         // With two buffers this is enough: who writes this one again has passed the other's barrier,
         // and so have all who read this one before.
