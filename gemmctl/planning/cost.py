@@ -90,7 +90,7 @@ class Constants:
     silu: float = 0.435
     c2: float = 0.314  # a C of two bytes, added from the ring
     c4: float = 0.402  # of four bytes
-    begun: float = 0.1  # one that the sum begins with
+    begun: float = 0.2  # one that the sum begins with
     c_element: float = 1.5  # a C that comes element by element
     added: float = 0.205  # a sum that the L2 adds to D
     # Parts of a split sum
