@@ -75,8 +75,8 @@ class Constants:
     # A tile: what is not hidden behind the tile before
     tile_latency: float = 2020.0
     shared_latency: float = 2400.0  # where two CTAs share an SM
-    turn_latency: float = 5030.0  # where warpgroups take turns, and give records back late
-    early_latency: float = 4050.0  # where they give records back early
+    turn_latency: float = 5030.0  # where warpgroups take turns
+    finished_latency: float = 4050.0  # likewise, of more than alpha A B in whole words
     lined: float = 0.862  # share of that, and of the values' time, where D is written by columns
     draw_latency: float = 2440.0  # more where no record but the next is asked for ahead
     # What each value takes on its way from the sums to memory
@@ -116,7 +116,7 @@ class Asked:
     crossing_b: Floats
     read: Floats  # bytes that have to come from memory
     written: Floats
-    early: Flags  # whether a tile's record is given back before D is stored
+    finished: Flags  # whether D is more than alpha A B, or its rows no whole words
     may_begin: Flags  # whether sums may begin with C, of kernels that have that
     steps: Mapping[str, Floats]  # what each value goes through, by the constant, and how often
 
@@ -166,7 +166,7 @@ class Work:
     uneven: Floats  # the widest tile over the mean
     values: Floats  # of a tile that a warpgroup stores
     sum_values: Ints | int  # of an entry that adds up parts
-    early: Flags  # and what follows: of Asked
+    finished: Flags  # and what follows: of Asked
     read: Floats
     tall: Floats  # bytes of A by how many times TALL_ROWS more their boxes have
     again: Floats  # bytes that tiles read again
@@ -252,7 +252,7 @@ def exact(launch: Grid, asked: Asked) -> bool:
     if launch.entries.sum() > PLAYED * launch.room:
         return not come_first(launch).any()
     cut = (launch.rows, launch.high, launch.wide, launch.widths, launch.k_tiles)
-    alike = (*cut, asked.crossing_a, asked.crossing_b, asked.early, *asked.steps.values())
+    alike = (*cut, asked.crossing_a, asked.crossing_b, asked.finished, *asked.steps.values())
     return all((of == of[0]).all() for of in alike)
 
 
@@ -302,7 +302,7 @@ def asked_of(problem: Problem, groups: Ints, kernel: Kernel, share: Floats | Non
         crossing_b=_crossing(columns.ldb[groups], size),
         read=read,
         written=of_d * size_d,
-        early=more | ~words | (size_d == 2),
+        finished=more | ~words,
         may_begin=may_begin(problem, groups),
         steps={name: share for name, share in steps.items() if share.any()},
     )
@@ -359,7 +359,7 @@ def work_of(launches: Grid, asked: Asked, starts: Ints = ALONE) -> Work:
         uneven=np.maximum(launches.widths / width, 1.0),
         values=held * width,
         sum_values=REDUCED_ROWS * held,
-        early=asked.early,
+        finished=asked.finished,
         read=asked.read,
         tall=np.maximum(boxes / TALL_ROWS - 1, 0.0) * asked.of_a,
         again=asked.of_a * (wide - 1) + asked.of_b * (high - 1),
@@ -399,7 +399,7 @@ def times_of(work: Work, constants: Constants) -> Times:
     until_full = constants.stage_latency + of_clusters * work.joint
     feed = np.maximum(fed * work.sharing / constants.feed_bytes, until_full / (work.stages - 1))
     per_k_tile = _both(multiply, feed, constants.exposed_feed)
-    turn = np.where(work.early, constants.early_latency, constants.turn_latency)
+    turn = np.where(work.finished, constants.finished_latency, constants.turn_latency)
     alone = np.where(work.shared, constants.shared_latency, constants.tile_latency)
     lined = np.where(work.lines, constants.lined, 1.0)
     latency = np.where(work.pingpong, turn, alone) * lined + constants.draw_latency * work.late
