@@ -91,8 +91,8 @@ __device__ __forceinline__ void show_c(Shared<C>& shared, uint32_t n, const Curs
     ptx::barrier_arrive(ptx::shared_address(&shared.c_there[n % RECORDS]));
 }
 
-// The same of a C that comes by residues: a box of each. A loop of its own, so that the one above, in
-// which a C on 16 bytes comes, stays unrolled.
+// What load_c does, of a C that comes by residues: a box of each. A loop of its own, so that the one there,
+// in which a C on 16 bytes comes, stays unrolled.
 template <class C>
 __device__ __forceinline__ void load_c_residues(Shared<C>& shared, const Ring& ring,
                                                 const ResidueMaps& residues, const Tile& tile,

@@ -11,8 +11,8 @@
 #include "shared.cuh"
 
 // Each waits for its turn before it looks at the ring: a barrier tells only odd rounds from even ones, so
-// that a warpgroup with tiles of its own that is two rounds early takes the other's stage for its own. The
-// first turn is the first warpgroup's at once.
+// that a warpgroup with tiles of its own that is two rounds early takes the other's stage for its own. (Of a C
+// that its sums begin with, show_c says when it may look.) The first turn is the first warpgroup's at once.
 template <class C>
 __device__ __forceinline__ void wait_turn(Shared<C>& shared, uint32_t n, uint32_t consumer) {
     if constexpr (C::consumers > 1) {

@@ -386,11 +386,11 @@ def begun(planned: Grid, problem: Problem) -> Flags:
 
 
 def added(problem: Problem, groups: Ints) -> Flags:
-    """Groups of D = alpha A B + D of 32 bits that the L2 adds up where D lies, of all groups.
+    """Groups of D = alpha A B + D that the L2 adds up, where D lies: of 32 bits.
 
     TMA adds whole 16-byte words: what it adds behind the end of a row turns NaN there into another.
-    Long sums are added, and of those that are not so long the longest, as far as the L2 can add
-    while other tiles read C: what one waits for, the others do not.
+    Long sums are added, and of those that are not so long the longest of the problem, for a share
+    of all such D: the L2 adds them while other tiles read C.
     """
     columns = problem.columns
     near = columns.ldd * columns.size("d") < STRIDE_END
