@@ -308,6 +308,22 @@ def test_setmaxnreg_hands_out_multiples_of_8_and_no_more_than_256(variant: Any) 
         assert registers == 0 or 24 <= registers <= 256
 
 
+@pytest.mark.parametrize(
+    ("said", "fault"),
+    [
+        ("ptxas info    : (C7510) Potential Performance Loss: wgmma is serialized", True),
+        ("ptxas info    : (C7519) warpgroup.arrive is injected in around line 1", False),
+        ("ptxas info    : 0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads", False),
+        ("ptxas info    : 0 bytes stack frame, 4 bytes spill stores, 4 bytes spill loads", True),
+        ("ptxas info    : setmaxnreg ignored to maintain minimum register requirements", True),
+    ],
+)
+def test_serialised_multiplications_spills_and_lost_registers_end_the_build(
+    said: str, *, fault: bool
+) -> None:
+    assert build.faults(f"{said}\nptxas info    : Used 168 registers") == [said] * fault
+
+
 # The manifest
 
 
