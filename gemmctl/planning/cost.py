@@ -26,6 +26,7 @@ from gemmctl.planning.tiling import (
     Ints,
     Machine,
     added,
+    begun,
     c_by_elements,
     come_first,
     each,
@@ -370,10 +371,10 @@ def work_of(launches: Grid, asked: Asked, starts: Ints = ALONE) -> Work:
 
 def _steps(launches: Grid, asked: Asked) -> Mapping[str, Floats]:
     """What each value goes through; C is in the sum already where that begins with it."""
-    begun = asked.may_begin & (launches.parts == 1) & launches.kernel.begins
-    if not begun.any():
+    first = begun(launches, asked.may_begin)
+    if not first.any():
         return asked.steps
-    return {**asked.steps, "c2": asked.steps["c2"] * ~begun, "begun": begun}
+    return {**asked.steps, "c2": asked.steps["c2"] * ~first, "begun": first.astype(float)}
 
 
 def _late(launches: Grid, starts: Ints, entries: Ints, clusters: Ints) -> Floats:

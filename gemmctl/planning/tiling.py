@@ -279,14 +279,14 @@ def grid(
     even = _ceil(m, _ceil(m, widest))
     widths = _ceil(even, kernel.width_step) * kernel.width_step
     finer = _ceil(even, FINE_STEP) * FINE_STEP
-    fusing, narrow = fused(problem, groups), max(FUSED_NARROW, kernel.width_step)
-    plain = ~fusing & ~added(problem, groups) & problem.columns.whole_words[groups] & (parts == 1)
+    plain = _plain(problem, groups) & problem.columns.whole_words[groups] & (parts == 1)
     has_code = (finer > FINE_FROM) & (finer < FINE_TO) & (not kernel.a_across)
     finer = np.where(plain & has_code, finer, widths)
     tiles = _ceil(m, finer) * wide
     saved = 2 * (widths - finer) * tiles * kernel.rows * k_tiles * K_TILE // WGMMA_FLOP
     worth = _worth_finer(finer, tiles, saved, _room(kernel, machine), starts)
     widths = np.where(each(worth, starts, groups), finer, widths)
+    fusing, narrow = fused(problem, groups), max(FUSED_NARROW, kernel.width_step)
     some_fused = bool(fusing.any())
     if some_fused:
         most = np.maximum(narrow, widest // FUSED_STEP * FUSED_STEP)
@@ -350,9 +350,13 @@ def takes(kernel: Kernel, problem: Problem, groups: Ints) -> bool:
 
 def fused(problem: Problem, groups: Ints) -> Flags:
     """Groups whose D is more than alpha A B and relu, which a CTA has to finish."""
-    columns = problem.columns
-    plain = (columns.beta[groups] == 0) & _plainly(problem, groups)
-    found: Flags = ~plain & ~added(problem, groups)
+    found: Flags = ~_plain(problem, groups) & ~added(problem, groups)
+    return found
+
+
+def _plain(problem: Problem, groups: Ints) -> Flags:
+    """Groups of D = alpha A B or its relu."""
+    found: Flags = (problem.columns.beta[groups] == 0) & _plainly(problem, groups)
     return found
 
 
@@ -379,10 +383,10 @@ def may_begin(problem: Problem, groups: Ints) -> Flags:
     return found
 
 
-def begun(planned: Grid, problem: Problem) -> Flags:
-    """Groups whose sums begin with beta C."""
-    whole: Flags = (planned.parts == 1) & planned.kernel.begins
-    return whole & may_begin(problem, planned.groups)
+def begun(planned: Grid, may: Flags) -> Flags:
+    """Groups whose sums begin with beta C, of those that ``may``."""
+    found: Flags = may & (planned.parts == 1) & planned.kernel.begins
+    return found
 
 
 def added(problem: Problem, groups: Ints) -> Flags:
@@ -505,7 +509,7 @@ def cut(problem: Problem, planned: Grid, choice: Choice) -> Launch:
     of_group["width"] = planned.widths
     of_group["alpha"], of_group["beta"] = alpha, beta
     gated, on_top = columns.gate[groups] != 0, added(problem, groups)
-    first = begun(planned, problem)
+    first = begun(planned, may_begin(problem, groups))
     plainly = _plainly(problem, groups) & ((beta == 0) | first)
     relu = plainly & (columns.activation[groups] == ACTIVATION_RELU)
     of_group["flags"] = (
@@ -526,7 +530,7 @@ def cut(problem: Problem, planned: Grid, choice: Choice) -> Launch:
     tiles["m0"], tiles["n0"] = _places(planned, in_runs)
     last = tiles["m0"] + tiles["width"] >= columns.m[groups][tiles["group"]]
     tiles["width"] = np.where(last, planned.last[tiles["group"]], tiles["width"])
-    if (spread := _spread(planned, problem)) is not None:
+    if (spread := _spread(planned, problem, in_runs)) is not None:
         tiles = np.take(tiles, spread)
     depth = columns.depth[groups]
     if depth.min() == depth.max() >= TURNING_K:
@@ -569,7 +573,7 @@ def handed_out(planned: Grid, problem: Problem) -> Ints:
     """The group of every whole tile, in the order in which tiles are handed out."""
     in_runs = runs(planned)
     of = np.repeat(in_runs, planned.whole[in_runs])
-    spread = _spread(planned, problem)
+    spread = _spread(planned, problem, in_runs)
     return of if spread is None else of[spread]
 
 
@@ -591,18 +595,18 @@ def mostly_short(planned: Grid) -> bool:
     return int((planned.k_tiles * tiles).sum()) * K_TILE < LONG_K * int(tiles.sum())
 
 
-def _spread(planned: Grid, problem: Problem) -> Ints | None:
-    """The tiles in another order than groups follow each other, if that pays.
+def _spread(planned: Grid, problem: Problem, in_runs: Ints) -> Ints | None:
+    """The tiles in another order than groups follow each other, which is ``in_runs``, if that pays.
 
     Tiles that the L2 adds to D are spread evenly among those that read C, each class in its own
     order, where there are enough of both. Else, where K is the same, groups of few rows among those
     of many: the ones wait for memory, the others for the tensor cores (measured: 2% at K = 768,
     nothing at K = 2048).
     """
-    in_runs = runs(planned)
-    by_l2 = np.repeat(added(problem, planned.groups)[in_runs], planned.whole[in_runs])
-    if ADDED_LEAST <= by_l2.mean() <= 1 - ADDED_LEAST:
-        return _among(by_l2, 1.0)
+    if (by_l2 := added(problem, planned.groups)).any():
+        of_l2 = np.repeat(by_l2[in_runs], planned.whole[in_runs])
+        if ADDED_LEAST <= of_l2.mean() <= 1 - ADDED_LEAST:
+            return _among(of_l2, 1.0)
     small = seen(problem, planned.kernel).m[planned.groups] < FEW_ROWS
     if planned.k_tiles.min() < planned.k_tiles.max() or small.all() or not small.any():
         return None
