@@ -111,8 +111,10 @@ class Variant:
 
     @property
     def control_bytes(self) -> int:
-        """For records, what is fused and barriers, which a whole SM has room for more of."""
-        return 2048 if self.ctas_per_sm == 1 else 1024 * self.consumers
+        """For records, what is fused and barriers, of which pingpong ones keep more aside."""
+        if self.ctas_per_sm > 1:
+            return 1024
+        return 3072 if self.pingpong else 2048
 
     @property
     def ring_bytes(self) -> int:

@@ -204,8 +204,9 @@ def shared_bytes(variant: Any, ring_bytes: int) -> int:
     buffers, buffer_bytes = variant.staging
     staging = variant.consumers * buffers * buffer_bytes
     fused = (1 if variant.pingpong else 2) * size("Fused")
-    own = 2 * size("TargetD") + tiling.TILE.itemsize + fused + size("Cursor")
-    aside = variant.consumers * own
+    bias = variant.max_width * 4 if build.PLAIN in variant.layouts else 16
+    kept = tiling.TILE.itemsize + 2 * size("TargetD") + bias if variant.pingpong else 0
+    aside = variant.consumers * (fused + kept + size("Cursor"))
     barriers = 8 * (2 * variant.most_stages + 2 * RECORDS + variant.consumers)
     c_first = (RECORDS if variant.pingpong else 1) * (8 + size("Cursor"))
     return ring_bytes + staging + RECORDS * tiling.TILE.itemsize + aside + barriers + c_first
@@ -257,10 +258,22 @@ def test_loads_run_at_least_two_stages_ahead_of_the_multiply_in_flight(variant: 
     assert stages(variant, variant.max_width) >= 4
 
 
-def test_what_the_kernel_keeps_in_shared_memory_is_what_the_build_counts() -> None:
+def members(struct: str) -> list[tuple[str, str, str]]:
+    """Types, names and dimensions of what a struct of shared.cuh holds."""
     declared = re.sub(r"alignas\(\d+\) ", "", text("shared.cuh"))
-    (body,) = re.findall(r"struct Shared {(.*?)\n};", declared, re.S)
-    assert re.findall(r"(\w+(?:<.*>)?) (\w+)((?:\[[^]]+\])*);", body) == [
+    (body,) = re.findall(rf"{re.escape(struct)}(.*?)\n}};", declared, re.S)
+    return re.findall(r"(\w+(?:<.*>)?) (\w+)((?:\[[^]]+\])*);", body)
+
+
+def test_what_the_kernel_keeps_in_shared_memory_is_what_the_build_counts() -> None:
+    assert members("struct Aside {") == [("Fused", "fused", "[2]")]
+    assert members("struct Aside<C, true> {") == [
+        ("Fused", "fused", "[1]"),
+        ("Tile", "kept", ""),
+        ("TargetD", "target", "[2]"),
+        ("float", "bias", "[C::d_across ? 1 : C::max_width]"),
+    ]
+    assert members("struct Shared {") == [
         ("uint8_t", "ring", "[C::ring_bytes]"),
         ("Staging<C::buffers, C::staging_bytes>", "staging", "[C::consumers]"),
         ("Tile", "tiles", "[RECORDS]"),
@@ -268,9 +281,7 @@ def test_what_the_kernel_keeps_in_shared_memory_is_what_the_build_counts() -> No
         ("uint64_t", "empty", "[C::most_stages]"),
         ("uint64_t", "tile_full", "[RECORDS]"),
         ("uint64_t", "tile_empty", "[RECORDS]"),
-        ("TargetD", "target", "[C::consumers][2]"),
-        ("Tile", "kept", "[C::consumers]"),
-        ("Fused", "fused", "[C::consumers][C::pingpong ? 1 : 2]"),
+        ("Aside<C, C::pingpong>", "aside", "[C::consumers]"),
         ("uint64_t", "turn", "[C::consumers]"),
         ("Cursor", "next", "[C::consumers]"),
         ("Cursor", "c_begin", "[C::c_first ? RECORDS : 1]"),

@@ -24,6 +24,7 @@ from gemmctl.kernels.constants import (
     REDUCED_ROWS,
     TILE_ADDED,
     TILE_BACKWARD,
+    TILE_BIAS,
     TILE_C_FIRST,
     TILE_EIGHTS,
     TILE_FUSED,
@@ -219,12 +220,15 @@ WORDS, FUSED, GATED = TILE_WORDS, TILE_FUSED, TILE_GATED
         ("n: 60, ldd: 68", "f32", WORDS),
         ("n: 62, ldd: 68", "f32", 0),
         ("n: 60, ldd: 70", "f32", 0),
-        ("n: 64, bias: n", "bf16", WORDS | FUSED),
-        ("n: 63, bias: m", "bf16", FUSED),
+        ("n: 64, bias: n", "bf16", WORDS | TILE_BIAS),
+        ("n: 63, bias: m", "bf16", TILE_BIAS),
+        ("n: 64, bias: n, beta: 1", "bf16", WORDS | FUSED),
+        ("n: 64, bias: n, activation: silu", "bf16", WORDS | FUSED),
+        ("n: 64, bias: n, gate: halves", "bf16", WORDS | FUSED | GATED | TILE_EIGHTS),
         ("n: 64, activation: relu", "bf16", WORDS | TILE_RELU),
         ("n: 63, activation: relu, alpha: 2", "f32", TILE_RELU),
         ("n: 64, activation: relu, beta: 1", "bf16", WORDS | FUSED),
-        ("n: 64, activation: relu, bias: n", "bf16", WORDS | FUSED),
+        ("n: 64, activation: relu, bias: n", "bf16", WORDS | TILE_RELU | TILE_BIAS),
         ("n: 64, activation: relu, gate: halves", "bf16", WORDS | FUSED | GATED | TILE_EIGHTS),
         ("n: 64, activation: gelu", "bf16", WORDS | FUSED),
         ("n: 64, gate: halves", "bf16", WORDS | FUSED | GATED | TILE_EIGHTS),
@@ -334,7 +338,7 @@ def test_where_the_l2_adds_few_tiles_they_come_first() -> None:
         ("beta: 1, ldd: 65", TILE_C_FIRST),
         ("beta: 1, activation: relu", WORDS | TILE_RELU | TILE_C_FIRST),
         ("beta: 1, activation: silu", WORDS | FUSED | TILE_C_FIRST),
-        ("beta: 1, bias: n", WORDS | FUSED | TILE_C_FIRST),
+        ("beta: 1, bias: n", WORDS | TILE_BIAS | TILE_C_FIRST),
         ("beta: 0", WORDS),
         ("beta: 1, alpha: 0.5", WORDS | FUSED),  # which would multiply C, too
         ("beta: 1, c: f32", WORDS | FUSED),
@@ -393,7 +397,9 @@ def test_parts_of_a_sum_have_no_c_in_the_ring() -> None:
         ("alpha: 2", 80, 80),
         ("activation: silu", 20, 32),
         ("activation: silu", 80, 128),
-        ("bias: n", 200, 192),
+        ("bias: n, activation: silu", 200, 192),
+        ("bias: n", 200, 112),
+        ("bias: m", 150, 160),  # 152 rows have code for alpha A B alone
         ("beta: 1, activation: relu", 80, 128),
         ("activation: relu", 80, 80),
         ("beta: 1", 500, 192),
@@ -401,14 +407,25 @@ def test_parts_of_a_sum_have_no_c_in_the_ring() -> None:
         ("beta: 1, gate: halves", 20, 32),
     ],
 )
-def test_more_than_alpha_a_b_has_fewer_widths(changes: str, m: int, widths: int) -> None:
+def test_more_than_a_bias_and_relu_has_fewer_widths(changes: str, m: int, widths: int) -> None:
     some = make_problem(f"m: {m}, n: 64, k: 64, {changes}")
     launch = launch_of(some, kernel("128x192-c2p"))
     assert set(launch.tiles["box"].tolist()) == set(launch.widths.tolist()) == {widths}
 
 
+@pytest.mark.parametrize(("k", "widths"), [(16, {128, 192}), (768, {80, 144, 176})])
+def test_behind_a_bias_there_are_more_widths_where_they_pay(k: int, widths: set[int]) -> None:
+    """As long as tiles begin; each width's instructions have to be fetched."""
+    groups = [f"m: {m}, count: 40" for m in (70, 140, 170)]
+    some = make_problem(*groups, defaults=f"n: 1024, k: {k}, bias: n")
+    launch = launch_of(some, kernel("128x192-c2p"))
+    assert set(launch.tiles["width"].tolist()) == widths
+
+
 def test_there_the_last_tiles_are_as_narrow_as_fits_and_load_as_much_as_all() -> None:
-    launch = launch_of(make_problem("m: 400, n: 200, k: 64, bias: n"), kernel("128x192-c2p"))
+    launch = launch_of(
+        make_problem("m: 400, n: 200, k: 64, activation: silu"), kernel("128x192-c2p")
+    )
     tiles = np.sort(launch.tiles, order=["m0", "n0"])
     assert tiles["width"].tolist() == [192, 192, 32]
     assert tiles["box"].tolist() == [192, 192, 192]

@@ -4,6 +4,8 @@
 #include <type_traits>
 
 #include "epilogue/added.cuh"
+#include "epilogue/blocks.cuh"
+#include "epilogue/ending.cuh"
 #include "epilogue/fused.cuh"
 #include "epilogue/lines.cuh"
 #include "epilogue/store.cuh"
@@ -19,7 +21,7 @@
 #include "split.cuh"
 #include "turns.cuh"
 
-// Widths with code for what comes behind alpha A B: fewer, since it stands there once for each.
+// Widths with code for more behind alpha A B than a bias and relu: fewer, since it stands there once for each.
 template <class C>
 __host__ __device__ constexpr bool fusible(int width) {
     return !C::d_across && (width % FUSED_STEP == 0 || width == FUSED_NARROW);
@@ -43,28 +45,6 @@ __device__ __forceinline__ void give_back(Shared<C>& shared, uint32_t n) {
     if (threadIdx.x % 32 == 0) release_tile(shared, ptx::opaque(n));
 }
 
-// How a tile ends: four words of its record, read at one time.
-struct Ending {
-    uint32_t splits, flags;
-    float alpha;
-    __device__ __forceinline__ explicit Ending(const Tile& tile) {
-        const uint4 words = ptx::load_shared(ptx::shared_address(&tile.splits));
-        splits = words.x;
-        flags = words.y;
-        alpha = __uint_as_float(words.z);
-    }
-    // D is alpha A B or its relu, and its rows consist of whole 16-byte words.
-    __device__ __forceinline__ bool plain() const {
-        return splits == 0 && (flags & (TILE_WORDS | TILE_FUSED)) == TILE_WORDS;
-    }
-    // D is alpha A B + D.
-    __device__ __forceinline__ bool added() const { return flags & TILE_ADDED; }
-    // Rows of 64 columns leave in such words.
-    __device__ __forceinline__ bool words() const {
-        return (flags & (TILE_WORDS | TILE_GATED)) == TILE_WORDS;
-    }
-};
-
 // A warpgroup's share of tile number `n`; returns whether it still has to give it back. Every width has its
 // own copy of the main loop and of the epilogues: sums that several widths share end up in local memory.
 // `buffer` counts staging buffers.
@@ -72,38 +52,51 @@ template <class C>
 __device__ __forceinline__ bool consume_tile(Shared<C>& shared, const Params& params,
                                              const Ring& ring, const Tile& tile, uint32_t n,
                                              Cursor& stage, uint32_t& buffer, uint32_t consumer) {
-    // Asked for before it is needed. Beside the sums of two blocks there is no room for it; there, one
-    // thread has it copied aside, and waits for that behind the sums. Everybody reads it after a barrier of
-    // the epilogue; some still do when that thread asks for the next tile's, but none when it asks for the one
-    // after that, behind the next tile's barriers.
+    // Asked for before it is needed. Beside the sums of two blocks there is no room for it; there, some threads
+    // of other warps each have it copied aside, and wait for that behind the sums. Everybody reads it after a
+    // barrier of the epilogue; some still do when they ask for the next tile's D, but none when they ask for
+    // more than a D, or for the D after that, behind the next tile's barriers.
     TargetD d;
-    const auto aside = [&]() -> TargetD& { return shared.target[consumer][ptx::opaque(n) / 2 % 2]; };
-    if (!C::pingpong)
+    auto& aside = shared.aside[consumer];
+    const auto asks = [&](uint32_t warp) { return threadIdx.x % 128 == (C::pingpong ? 32 * warp : 0); };
+    const auto target = [&]() -> const TargetD& {
+        if constexpr (C::pingpong)
+            return aside.target[ptx::opaque(n) / 2 % 2];
+        else
+            return d;
+    };
+    if constexpr (!C::pingpong)
         d.find(params.groups, tile.group);
-    else if (threadIdx.x % 128 == 0)
-        aside().find_later(params.groups, tile.group);
-    Fused& fused = shared.fused[consumer][C::pingpong ? 0 : n % 2];
-    if (!C::d_across && threadIdx.x % 128 == 0 && tile.flags & TILE_FUSED)
-        fused.find_later(params.groups, tile.group);
+    else if (asks(0))
+        aside.target[ptx::opaque(n) / 2 % 2].find_later(params.groups, tile.group);
+    Fused& fused = aside.fused[C::pingpong ? 0 : n % 2];
+    if (!C::d_across && threadIdx.x % (C::pingpong ? 32 : 128) == 0 && tile.flags & (TILE_FUSED | TILE_BIAS)) {
+        if (asks(1)) fused.c.find_later(params.groups, tile.group);
+        if (asks(2)) fused.find_bias_later(params.groups, tile.group);
+        if (asks(3)) fused.find_kinds_later(params.groups, tile.group);
+    }
     // A tile is given back before its stores: behind them, the fence of release_tile would wait until they have
-    // left (350 to 950 cycles), and whoever hands out tiles would wait, too. Where warpgroups have tiles of their
-    // own, what more than alpha A B takes of the record is kept aside for that.
-    if (C::pingpong && threadIdx.x % 128 == 0 && !Ending(tile).plain()) shared.kept[consumer] = tile;
-    const Tile& kept = C::pingpong ? shared.kept[consumer] : tile;
-    const auto target = [&]() -> const TargetD& { return C::pingpong ? aside() : d; };
+    // left (350 to 950 cycles), and whoever hands out tiles would wait, too. What more than alpha A B takes of
+    // the record is kept for that: in registers or, where sums leave no room, aside, by a thread for 16 bytes.
+    constexpr uint32_t words = sizeof(Tile) / 16, keeper = 32;  // the first of these threads
+    const uint32_t word = threadIdx.x % 128 - keeper;
+    if constexpr (C::pingpong)
+        if (word < words && !Ending(tile).plain())
+            ptx::copy_shared(ptx::shared_address(&aside.kept) + word * 16,
+                             ptx::shared_address(&tile) + word * 16);
+    using Kept = std::conditional_t<C::pingpong, const Tile&, const Tile>;
+    const auto keep = [&]() -> Kept {
+        if constexpr (C::pingpong)
+            return aside.kept;
+        else
+            return tile;
+    };
     const auto store = [&](auto& sums, uint32_t m0, uint32_t column) {
         if constexpr (C::d_across)
             store_lines<typename C::Output>(sums, m0, column, target(), shared.staging[consumer]);
         else
             store_tile<typename C::Output>(sums, m0, column, target(), shared.staging[consumer],
                                            buffer, consumer);
-    };
-    const auto store_unusual = [&](auto& sums, const Tile& tile, int first_block, auto fuses) {
-        const auto column_of = [&](uint32_t block) {
-            return tile.n0 + part_of<C>(consumer, first_block + block) * 64;
-        };
-        store_any<typename C::Output, decltype(fuses)::value>(
-            sums, tile, column_of, target(), shared.staging[consumer], buffer, consumer);
     };
     constexpr bool adds = !C::Output::half && !C::d_across;
     if (adds && threadIdx.x % 128 == 0 && tile.flags & TILE_ADDED)
@@ -124,19 +117,18 @@ __device__ __forceinline__ bool consume_tile(Shared<C>& shared, const Params& pa
             ptx::warpgroup_sync(consumer);
         }
     };
-    // What sums become before they are rounded. `fuses`: whether there is code for more than alpha A B.
-    const auto finish = [&](auto& sums, const Ending& ending, int first_block, auto fuses) {
-        if constexpr (!C::pingpong) ptx::await_copies();
-        ptx::warpgroup_sync(consumer);  // what one thread has asked for is there
-        if constexpr (decltype(fuses)::value) {
-            if (ending.flags & TILE_FUSED) {
-                fuse(sums, shared, ring, tile, target(), fused, stage, buffer, first_block, consumer);
-                return;
-            }
-        }
-        finish_plainly<!C::d_across>(sums, ending.alpha, ending.flags);
+    // What is not plain. `fuses`: whether there is code for more than a bias and relu.
+    const auto store_unplain = [&](auto& sums, const Tile& tile, const Ending& ending, int first_block,
+                                   auto fuses) {
+        store_blocks<C, decltype(fuses)::value>(sums, shared, ring, tile, ending, target(), fused,
+                                                stage, buffer, first_block, consumer);
     };
     bool held = true, kept_used = false;  // the record; a copy of it, which others may still read
+    const auto give_back_early = [&](bool kept) {
+        give_back(shared, n);
+        held = false;
+        kept_used = kept;
+    };
     // Behind it `stage` is that of the tile's first operands, behind so many of C.
     const auto begin_turn = [&](int c_stages) {
         wait_turn<C>(shared, n, consumer);
@@ -156,16 +148,18 @@ __device__ __forceinline__ bool consume_tile(Shared<C>& shared, const Params& pa
                 const uint32_t part = part_of<C>(consumer, i);
                 add_splits<C>(sums[0], params, tile, part, consumer);
                 const Ending ending(tile);
-                constexpr std::bool_constant<!C::d_across> fuses;
                 if (adds && ending.added()) {
                     add_blocks(sums, ending.alpha, tile, i);
                     continue;
                 }
-                finish(sums, ending, i, fuses);
-                if (C::d_across || ending.words())
+                if constexpr (!C::pingpong) ptx::await_copies();
+                ptx::warpgroup_sync(consumer);  // what some threads have asked for is there
+                if constexpr (C::d_across) {
+                    finish_plainly<false>(sums, ending.alpha, ending.flags);
                     store(sums[0], tile.m0, tile.n0 + part * 64);
-                else
-                    store_unusual(sums, tile, i, fuses);
+                } else {
+                    store_unplain(sums, tile, ending, i, std::true_type());
+                }
             }
             break;
 #define WIDTH(w)                                                                              \
@@ -194,29 +188,23 @@ __device__ __forceinline__ bool consume_tile(Shared<C>& shared, const Params& pa
                 __syncwarp();                                                                 \
                 break;                                                                        \
             } else if (adds && ending.added()) {                                              \
-                held = !C::pingpong;                                                          \
-                kept_used = !held;                                                            \
-                if (!held) give_back(shared, n);                                              \
+                Kept kept = keep();                                                           \
+                give_back_early(C::pingpong);                                                 \
                 add_blocks(sums, ending.alpha, kept, 0);                                      \
                 break;                                                                        \
             } else {                                                                          \
-                finish(sums, ending, 0, fuses);                                               \
-                held = !C::pingpong;                                                          \
-                kept_used = !held;                                                            \
-                if (!held) give_back(shared, n);                                              \
-                if (!ending.words()) {                                                        \
-                    store_unusual(sums, kept, 0, fuses);                                      \
-                    /* Lanes meet, so that the compiler sees one path behind: without this */ \
-                    /* the main loop loses its uniform registers (58 instructions, not 52). */\
-                    __syncwarp();                                                             \
-                    break;                                                                    \
-                }                                                                             \
+                if constexpr (!C::pingpong) ptx::await_copies();                              \
+                ptx::warpgroup_sync(consumer);                                                \
+                Kept kept = keep();                                                           \
+                give_back_early(C::pingpong);                                                 \
+                store_unplain(sums, kept, ending, 0, fuses);                                  \
+                /* Lanes meet, so that the compiler sees one path behind: without this the */ \
+                /* main loop loses its uniform registers (58 instructions, not 52). */        \
+                __syncwarp();                                                                 \
+                break;                                                                        \
             }                                                                                 \
-            const uint32_t m0 = (held ? tile : kept).m0, n0 = (held ? tile : kept).n0;        \
-            if (held && (C::Output::half || !C::pingpong)) {                                  \
-                give_back(shared, n);                                                         \
-                held = false;                                                                 \
-            }                                                                                 \
+            const uint32_t m0 = tile.m0, n0 = tile.n0;                                        \
+            if (C::Output::half || !C::pingpong) give_back_early(false);                      \
             _Pragma("unroll") for (int i = 0; i < C::blocks; ++i)                             \
                 store(sums[i], m0, n0 + part_of<C>(consumer, i) * 64);                        \
         }                                                                                     \

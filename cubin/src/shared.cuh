@@ -9,6 +9,19 @@
 #include "epilogue/target.cuh"
 #include "records.cuh"
 
+// What a warpgroup finds of its tiles while it multiplies them; where there are two, by turns.
+template <class C, bool pingpong>
+struct Aside {
+    Fused fused[2];
+};
+template <class C>
+struct Aside<C, true> {
+    Fused fused[1];
+    Tile kept;  // the tile at work, once it is given back
+    TargetD target[2];
+    float bias[C::d_across ? 1 : C::max_width];  // of the tile's rows, or of its columns
+};
+
 template <class C>
 struct Shared {
     alignas(1024) uint8_t ring[C::ring_bytes];
@@ -18,9 +31,7 @@ struct Shared {
     uint64_t empty[C::most_stages];
     uint64_t tile_full[RECORDS];
     uint64_t tile_empty[RECORDS];     // of the cluster's first CTA: it hands out for all
-    TargetD target[C::consumers][2];  // of its tiles, in turn; pingpong only
-    Tile kept[C::consumers];          // the tile at work, once it is given back; likewise
-    Fused fused[C::consumers][C::pingpong ? 1 : 2];
+    Aside<C, C::pingpong> aside[C::consumers];
     uint64_t turn[C::consumers];      // to multiply; only where there are two
     Cursor next[C::consumers];        // where its stages begin; pingpong only
     // Where the C of a tile is in the ring, if its sums begin with it, and whether it is on its way.

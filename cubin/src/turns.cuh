@@ -7,6 +7,7 @@
 
 #include "ptx/barriers.cuh"
 #include "ptx/memory.cuh"
+#include "ptx/registers.cuh"
 #include "ring.cuh"
 #include "shared.cuh"
 
@@ -42,7 +43,7 @@ __device__ __forceinline__ void pass_turn(Shared<C>& shared, const Cursor& next,
     if constexpr (C::consumers > 1) {
         if constexpr (C::pingpong)
             ptx::store_shared(ptx::shared_address(&shared.next[consumer ^ 1]), next.index, next.round,
-                              threadIdx.x % 128 == 0);
+                              ptx::opaque(threadIdx.x) % 128 == 0);
         __syncwarp();  // all lanes have read where this tile's stages begin
         if (threadIdx.x % 32 == 0)
             ptx::barrier_arrive(ptx::shared_address(&shared.turn[consumer ^ 1]));

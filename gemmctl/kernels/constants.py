@@ -19,7 +19,8 @@ FINE_FROM = 96
 FINE_TO = 192
 FINE_STEP = 8
 REDUCED_ROWS = 16  # rows of D in an entry that adds up the parts of a split sum
-# What comes behind alpha A B has code of its own for each width of a tile, so there are few.
+# What comes behind alpha A B but for a bias and relu has code of its own for each width of a tile,
+# so there are few.
 FUSED_STEP = 64  # they are multiples of it
 FUSED_NARROW = 32  # and one of these besides, for groups of few rows
 ELEMENTS_WIDTH = 128  # of the widest tile whose C may come element by element
@@ -29,7 +30,7 @@ FLAGS_PER_TILE = 4  # of a split one: for each warpgroup that multiplies, in eve
 
 # A tile's flags
 TILE_WORDS = 1  # D's rows are whole 16-byte words
-TILE_FUSED = 2  # C, a bias, an activation or a gate comes behind alpha A B
+TILE_FUSED = 2  # more than a bias and relu comes behind alpha A B
 TILE_GATED = 4  # D has half the columns of x
 TILE_EIGHTS = 8  # and n / 2, too, is a multiple of eight
 TILE_BACKWARD = 16  # slices along K are taken from the last to the first
@@ -37,7 +38,8 @@ TILE_RESIDUES = 32  # C comes by residues
 TILE_ADDED = 64  # alpha A B is added to D where it lies
 TILE_ONCE = 128  # B, or with operands exchanged A, is read for this tile alone
 TILE_C_FIRST = 256  # the sums begin with beta C, and alpha is 1
-TILE_RELU = 512  # relu comes behind alpha A B, without the code of what is fused
+TILE_RELU = 512  # relu comes behind alpha A B or a bias, without the code of what is fused
+TILE_BIAS = 1024  # a bias comes behind alpha A B, likewise
 
 # C whose rows TMA cannot step over: it can over those of one residue modulo RESIDUES, which lie
 # whole 16-byte words apart (cubin/src/residues.cuh).

@@ -22,6 +22,7 @@ from gemmctl.kernels.constants import (
     RESIDUES,
     TILE_ADDED,
     TILE_BACKWARD,
+    TILE_BIAS,
     TILE_C_FIRST,
     TILE_EIGHTS,
     TILE_FUSED,
@@ -260,9 +261,9 @@ def grid(
 ) -> Grid:
     """Cut groups into as few rows of tiles as ``widest`` allows, each as narrow as fits.
 
-    Where D is alpha A B, wide tiles have widths in finer steps. Where more makes D there are fewer
-    widths, and only narrow ones where C comes element by element; there only the last row of tiles
-    is narrower.
+    Where D is alpha A B, wide tiles have widths in finer steps. Where more than a bias and relu
+    makes D there are fewer widths, and only narrow ones where C comes element by element; there
+    only the last row of tiles is narrower. So it is behind a bias where more widths would not pay.
 
     The groups of a launch begin at ``starts`` and end with the next one's. ``splits`` are the parts
     of its longest sum over K; no part is shorter than it is worth. Both that and ``widest`` are the
@@ -279,26 +280,35 @@ def grid(
     even = _ceil(m, _ceil(m, widest))
     widths = _ceil(even, kernel.width_step) * kernel.width_step
     finer = _ceil(even, FINE_STEP) * FINE_STEP
-    plain = _plain(problem, groups) & problem.columns.whole_words[groups] & (parts == 1)
+    fusing, biased = fused(problem, groups), columns.bias[groups] != 0
+    bare = (columns.beta[groups] == 0) & ~biased & ~fusing
+    plain = bare & problem.columns.whole_words[groups] & (parts == 1)
     has_code = (finer > FINE_FROM) & (finer < FINE_TO) & (not kernel.a_across)
     finer = np.where(plain & has_code, finer, widths)
     tiles = _ceil(m, finer) * wide
-    saved = 2 * (widths - finer) * tiles * kernel.rows * k_tiles * K_TILE // WGMMA_FLOP
-    worth = _worth_finer(finer, tiles, saved, _room(kernel, machine), starts)
+    row_cycles = 2 * wide * kernel.rows * k_tiles * K_TILE // WGMMA_FLOP  # of a row of all tiles
+    saved, room = (widths - finer) * _ceil(m, finer) * row_cycles, _room(kernel, machine)
+    worth = _worth_finer(finer, tiles, saved, room, starts)
     widths = np.where(each(worth, starts, groups), finer, widths)
-    fusing, narrow = fused(problem, groups), max(FUSED_NARROW, kernel.width_step)
-    some_fused = bool(fusing.any())
-    if some_fused:
+    few, narrow = fusing | biased, max(FUSED_NARROW, kernel.width_step)
+    some_few = bool(few.any())
+    if some_few:
         most = np.maximum(narrow, widest // FUSED_STEP * FUSED_STEP)
         of_elements = np.minimum(most, ELEMENTS_WIDTH)
         limit = np.where(c_by_elements(problem, groups), of_elements, most)
-        widths = np.where(fusing, np.minimum(limit, _fusible(m, narrow)), widths)
+        fusible = np.minimum(limit, _fusible(m, narrow))
+        above = (_ceil(m, fusible) - 1) * fusible
+        rows = above + np.minimum(fusible, _fusible(m - above, narrow))
+        saved = (rows - _ceil(m, widths) * widths) * row_cycles
+        worth = _worth_finer(widths, _ceil(m, widths) * wide, saved, room, starts)
+        few = fusing | (biased & ~each(worth, starts, groups))
+        widths = np.where(few, fusible, widths)
     widths[k == 0] = REDUCED_ROWS  # what the kernel does where it only adds up, here nothing
     high = _ceil(m, widths)
     last = widths
-    if some_fused:
+    if some_few:
         left = _fusible(m - (high - 1) * widths, narrow)
-        last = np.where(fusing, np.minimum(widths, left), widths)
+        last = np.where(few, np.minimum(widths, left), widths)
     return Grid(
         kernel=kernel,
         machine=machine,
@@ -319,7 +329,7 @@ def _room(kernel: Kernel, machine: Machine) -> int:
 
 
 def _worth_finer(widths: Ints, tiles: Ints, saved: Ints, room: int, starts: Ints) -> Flags:
-    """For each launch, whether to take widths in finer steps, which save so many cycles.
+    """For each launch, whether to take more widths, of so many tiles, which save so many cycles.
 
     Each width has its own code, which CTAs find in no cache when they first come to it, and not
     always later.
@@ -349,23 +359,17 @@ def takes(kernel: Kernel, problem: Problem, groups: Ints) -> bool:
 
 
 def fused(problem: Problem, groups: Ints) -> Flags:
-    """Groups whose D is more than alpha A B and relu, which a CTA has to finish."""
-    found: Flags = ~_plain(problem, groups) & ~added(problem, groups)
+    """Groups whose D is more than alpha A B, a bias and relu, which a CTA has to finish."""
+    light = (problem.columns.beta[groups] == 0) & _light(problem, groups)
+    found: Flags = ~light & ~added(problem, groups)
     return found
 
 
-def _plain(problem: Problem, groups: Ints) -> Flags:
-    """Groups of D = alpha A B or its relu."""
-    found: Flags = (problem.columns.beta[groups] == 0) & _plainly(problem, groups)
-    return found
-
-
-def _plainly(problem: Problem, groups: Ints) -> Flags:
-    """Groups with nothing but relu behind alpha A B + beta C."""
+def _light(problem: Problem, groups: Ints) -> Flags:
+    """Groups with nothing but a bias and relu behind alpha A B + beta C."""
     columns = problem.columns
     relu = columns.activation[groups] == ACTIVATION_RELU
-    other = (columns.activation[groups] != 0) & ~relu
-    found: Flags = ~other & (columns.bias[groups] == 0) & (columns.gate[groups] == 0)
+    found: Flags = (relu | (columns.activation[groups] == 0)) & (columns.gate[groups] == 0)
     return found
 
 
@@ -411,7 +415,7 @@ def added(problem: Problem, groups: Ints) -> Flags:
 
 
 def _fusible(rows: Ints, narrow: int) -> Ints:
-    """The narrowest width for so many rows with code for more than alpha A B, of those that are.
+    """The narrowest width for so many rows with code for more than a bias and relu.
 
     ``narrow`` is the least of them; the others are the multiples of FUSED_STEP.
     """
@@ -510,13 +514,14 @@ def cut(problem: Problem, planned: Grid, choice: Choice) -> Launch:
     of_group["alpha"], of_group["beta"] = alpha, beta
     gated, on_top = columns.gate[groups] != 0, added(problem, groups)
     first = begun(planned, may_begin(problem, groups))
-    plainly = _plainly(problem, groups) & ((beta == 0) | first)
-    relu = plainly & (columns.activation[groups] == ACTIVATION_RELU)
+    light = _light(problem, groups) & ((beta == 0) | first)
+    relu = light & (columns.activation[groups] == ACTIVATION_RELU)
     of_group["flags"] = (
         (problem.columns.whole_words[groups] & ~on_top) * TILE_WORDS
         + on_top * TILE_ADDED
-        + (~plainly & ~on_top) * TILE_FUSED
+        + (~light & ~on_top) * TILE_FUSED
         + relu * TILE_RELU
+        + (light & (columns.bias[groups] != 0)) * TILE_BIAS
         + first * TILE_C_FIRST
         + gated * TILE_GATED
         + (gated & (columns.n[groups] % 16 == 0)) * TILE_EIGHTS

@@ -6,7 +6,7 @@ import ctypes
 import io
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
@@ -30,6 +30,7 @@ from gemmctl.kernels.constants import (
     RESIDUE_ROW_BYTES,
     RESIDUES,
     TILE_ADDED,
+    TILE_BIAS,
     TILE_C_FIRST,
     TILE_RELU,
     TILE_RESIDUES,
@@ -190,30 +191,49 @@ def test_every_kernel_is_right_on_a_d_by_columns(
         assert wrong(made, session, spec) == []
 
 
-@pytest.mark.parametrize("kind", ["int", "normal"])
-def test_every_kernel_is_right_at_every_width_that_it_has_code_for(
-    device: CudaDevice, kernel: Kernel, kind: data.Kind, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def at_widths(kernel: Kernel, widths: Iterable[int], more: str = "") -> Plan:
     """Groups as high as each width and, but for the last rows, twice as high."""
-    monkeypatch.setattr(tiling, "FINE_BEGIN", -np.inf)  # finer widths, worth it or not
-    widths = set(range(kernel.width_step, kernel.max_width + 1, kernel.width_step))
-    if not kernel.a_across:
-        widths.update(range(FINE_FROM, min(FINE_TO, kernel.max_width), FINE_STEP))
     groups = []
     for width in sorted(widths):
         for rows in (width, 2 * width - columns_for(kernel, 3)):
             m, n = (136, columns_for(kernel, rows)) if kernel.d_across else (rows, 136)
-            groups.append(f"{{m: {m}, n: {n}, k: 136, {padded(kernel, m, n, 136)}}}")
+            groups.append(f"{{m: {m}, n: {n}, k: 136, {padded(kernel, m, n, 136)}{more}}}")
     text = head_of(kernel) + "  - name: widths\n    groups:\n"
     text += "".join(f"      - {group}\n" for group in groups)
     (some,) = reading.load(["-"], io.StringIO(text))
     chosen = {some.name: [Choice(kernel.name, kernel.max_width)]}
     (made,) = plan.make([some], [kernel], chosen=chosen)
-    assert widths == set(made.launches[0].tiles["width"].tolist())
-    spec = DataSpec(kind, 12)
+    assert set(widths) == set(made.launches[0].tiles["width"].tolist())
+    return made
+
+
+@pytest.mark.parametrize("kind", ["int", "normal"])
+def test_every_kernel_is_right_at_every_width_that_it_has_code_for(
+    device: CudaDevice, kernel: Kernel, kind: data.Kind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tiling, "FINE_BEGIN", -np.inf)  # finer widths, worth it or not
+    widths = set(range(kernel.width_step, kernel.max_width + 1, kernel.width_step))
+    if not kernel.a_across:
+        widths.update(range(FINE_FROM, min(FINE_TO, kernel.max_width), FINE_STEP))
+    made, spec = at_widths(kernel, widths), DataSpec(kind, 12)
     with ran(device, made, spec) as session:
         assert wrong(made, session, spec) == []
         repeat_alike(session, made, 10)
+
+
+@every_fusing_kernel
+@pytest.mark.parametrize(
+    "more", ["bias: n", "bias: m, bias_type: f32, alpha: 2", "bias: n, activation: relu, ldd: 137"]
+)
+def test_a_bias_is_right_at_every_width_that_it_has_code_for(
+    device: CudaDevice, kernel: Kernel, more: str
+) -> None:
+    widths = range(kernel.width_step, kernel.max_width + 1, kernel.width_step)
+    made, spec = at_widths(kernel, widths, f", {more}"), DataSpec("int", 12)
+    assert (made.launches[0].tiles["flags"] & TILE_BIAS).all()
+    with ran(device, made, spec) as session:
+        assert wrong(made, session, spec) == []
+        repeat_alike(session, made, 100)
 
 
 @pytest.mark.parametrize("kind", ["int", "normal"])
@@ -346,13 +366,15 @@ def test_sums_begin_with_c_beside_others_and_are_the_same_every_time(
             f"beta: 2, {of_c}, bias: n",
             f"beta: 1, {of_c}, bias: n, activation: silu",
             "activation: relu",
+            "bias: n",
+            "alpha: -2, bias: m, activation: relu",
             f"beta: 1, alpha: 0.5, {of_c}",
             f"beta: 1, c: {other}, activation: relu",
             "beta: 0",
         )
     )
     made = planned(f"{head_of(kernel)}  - {{name: x, groups: [{groups}]}}\n", kernel)
-    for flag, share in ((TILE_C_FIRST, 0.4), (TILE_RELU, 0.1)):
+    for flag, share in ((TILE_C_FIRST, 0.3), (TILE_RELU, 0.1), (TILE_BIAS, 0.1)):
         assert share < (made.launches[0].tiles["flags"] & flag > 0).mean() < 1
     spec = DataSpec(kind, 37)
     with ran(device, made, spec) as session:
@@ -656,7 +678,16 @@ def test_rows_off_16_byte_boundaries_are_packed(
 
 @every_fusing_kernel
 @pytest.mark.parametrize(
-    "more", [", beta: 1", ", beta: -1, inplace: true", ", bias: n", ", bias: m"]
+    "more",
+    [
+        ", beta: 1",
+        ", beta: -1, inplace: true",
+        ", bias: n",
+        ", bias: m",
+        ", activation: relu",
+        ", bias: n, activation: relu",
+        ", bias: m, activation: silu",
+    ],
 )
 def test_what_is_fused_follows_a_packed_product(
     device: CudaDevice, kernel: Kernel, more: str

@@ -7,24 +7,12 @@
 #include "ptx/memory.cuh"
 #include "records.cuh"
 
-// Where a group's bias lies, if it has one.
-struct Bias {
-    uint64_t address;
-    uint32_t along, type;
-
-    __device__ __forceinline__ void find_later(const Groups& groups, uint32_t group) {
-        ptx::copy_later(address, groups.ptr_bias[group]);
-        ptx::copy_later(along, groups.bias_along[group]);
-        ptx::copy_later(type, groups.type_bias[group]);
-    }
-
-    // One of its numbers if `wanted`, else 0.
-    __device__ __forceinline__ float at(uint32_t index, bool wanted) const {
-        const uint32_t bits = type == TYPE_F32 ? ptx::load_32(address + uint64_t{index} * 4, wanted)
-                                               : ptx::load_16(address + uint64_t{index} * 2, wanted);
-        return decode(bits, type);
-    }
-};
+// A number of a bias of some type, if `wanted`, else 0.
+__device__ __forceinline__ float load_bias(uint64_t bias, uint32_t type, uint32_t index, bool wanted) {
+    const uint32_t bits = type == TYPE_F32 ? ptx::load_32(bias + uint64_t{index} * 4, wanted)
+                                           : ptx::load_16(bias + uint64_t{index} * 2, wanted);
+    return decode(bits, type);
+}
 
 // Adds the numbers of a thread's two columns, which lie in shared memory, from `line` on for the first of 64.
 template <int count>

@@ -6,6 +6,7 @@
 #include "epilogue/activation.cuh"
 #include "epilogue/bias.cuh"
 #include "epilogue/columns.cuh"
+#include "epilogue/following.cuh"
 #include "epilogue/source.cuh"
 #include "epilogue/target.cuh"
 #include "ptx/barriers.cuh"
@@ -106,64 +107,51 @@ __device__ __forceinline__ void begin_with_c(float (&sums)[C::blocks][count], Sh
     scale(sums, beta);
 }
 
+// Where a tile's bias lies in shared memory: where there are several blocks, in a place of its own, since the
+// first one's rows cross the staging buffer before it is added to the next.
+template <class C>
+__device__ __forceinline__ uint32_t bias_line(Shared<C>& shared, uint32_t& turn, uint32_t consumer) {
+    if constexpr (C::pingpong)
+        return ptx::shared_address(shared.aside[consumer].bias);
+    else
+        return ptx::shared_address(shared.staging[consumer][turn++ % C::buffers]);
+}
+
 // Puts the numbers of a bias into shared memory, from `line` on: of a tile's rows, or of its columns, 64 for
 // each of a warpgroup's blocks from `first_block` on, in the order of its warps' lanes (staging.cuh).
 template <class C>
 __device__ __forceinline__ void stage_bias(uint32_t line, const Tile& tile, const TargetD& d,
-                                           const Fused& fused, int first_block, int blocks,
-                                           uint32_t consumer) {
-    const uint32_t thread = threadIdx.x % 128, along = fused.bias.along;
-    const uint32_t numbers = along == BIAS_M ? tile.width : 64 * blocks;
+                                           uint64_t bias, const Kinds& kinds, int first_block,
+                                           int blocks, uint32_t consumer) {
+    const uint32_t thread = threadIdx.x % 128;
+    if constexpr (C::buffers == 1) ptx::warpgroup_sync(consumer);  // all have read what was there
+    const uint32_t numbers = kinds.bias_along == BIAS_M ? tile.width : 64 * blocks;
 #pragma unroll 1
     for (uint32_t i = thread; i < numbers; i += 128) {
         uint32_t index = tile.m0 + i;
         bool exists = index < d.m;
-        if (along == BIAS_N) {
-            const Columns columns(tile, part_of<C>(consumer, first_block + i / 64), fused.gate, d.n,
+        if (kinds.bias_along == BIAS_N) {
+            const Columns columns(tile, part_of<C>(consumer, first_block + i / 64), kinds.gate, d.n,
                                   i / 16 % 4 * 32 + i % 8 * 4);
             const uint32_t second = i / 8 % 2;
             index = second ? columns.of_x[1] : columns.of_x[0];
             exists = second ? columns.exist[1] : columns.exist[0];
         }
-        ptx::store_shared(line + i * 4, fused.bias.at(index, exists));
+        ptx::store_shared(line + i * 4, load_bias(bias, kinds.bias_type, index, exists));
     }
+    ptx::warpgroup_sync(consumer);
 }
 
-// From sums over K to what D holds, before it is rounded: of a warpgroup's blocks from `first_block` on.
-// `turn` counts staging buffers.
-template <class C, int blocks, int count>
-__device__ __forceinline__ void fuse(float (&sums)[blocks][count], Shared<C>& shared,
-                                     const Ring& ring, const Tile& tile, const TargetD& d,
-                                     const Fused& fused, Cursor& stage, uint32_t& turn,
-                                     int first_block, uint32_t consumer) {
-    scale(sums, tile.alpha);
-    if constexpr (blocks == C::blocks)
-        if (tile.c_stages > 0 && !(tile.flags & TILE_C_FIRST))
-            add_c(sums, shared, ring, tile, fused.c, stage, consumer);
-    const uint32_t thread = ptx::opaque(threadIdx.x % 128), row = tile.m0 + thread % 4 * 2;
-    const uint32_t line = ptx::shared_address(shared.staging[consumer][turn % C::buffers]);
-    if (fused.bias.along != BIAS_NONE) {
-        ++turn;
-        if constexpr (C::buffers == 1) ptx::warpgroup_sync(consumer);  // all have read what was in it
-        stage_bias<C>(line, tile, d, fused, first_block, blocks, consumer);
-        ptx::warpgroup_sync(consumer);
-    }
-#pragma unroll
-    for (int block = 0; block < blocks; ++block) {
-        if constexpr (count <= ELEMENTS_WIDTH / 2) {
-            if (tile.beta != 0.0f && tile.c_stages == 0) {
-                const Columns columns(tile, part_of<C>(consumer, first_block + block), fused.gate, d.n,
-                                      thread);
-                add_elements<C::ctas_per_sm == 1 ? 32 : 8>(
-                    sums[block], fused.c, row, columns.of_x, columns.exist,
-                    static_cast<int>(d.m - row), tile.beta);
-            }
+// Adds C element by element to one of a warpgroup's blocks, if it has to come so.
+template <class C, int count>
+__device__ __forceinline__ void add_single(float (&sums)[count], const Tile& tile, const TargetD& d,
+                                           const SourceC& c, uint32_t gate, uint32_t part) {
+    if constexpr (count <= ELEMENTS_WIDTH / 2) {
+        if (tile.beta != 0.0f && tile.c_stages == 0) {
+            const uint32_t thread = ptx::opaque(threadIdx.x % 128), row = tile.m0 + thread % 4 * 2;
+            const Columns columns(tile, part, gate, d.n, thread);
+            add_elements<C::ctas_per_sm == 1 ? 32 : 8>(sums, c, row, columns.of_x, columns.exist,
+                                                       static_cast<int>(d.m - row), tile.beta);
         }
-        if (fused.bias.along == BIAS_N) {
-            add_along_n(sums[block], line + block * 256, thread);
-        } else if (fused.bias.along == BIAS_M) {
-            add_along_m(sums[block], line, thread);
-        }
-        activate(sums[block], fused.activation, fused.gate != GATE_NONE);
     }
 }

@@ -142,6 +142,9 @@ __device__ __forceinline__ void add_elements(float (&sums)[count], const SourceC
         else
             load(std::false_type());
 #pragma unroll
-        for (int j = 0; j < batch; ++j) sums[i + j] = fmaf(beta, decode(bits[j], c.type), sums[i + j]);
+        for (int j = 0; j < batch; ++j) {
+            sums[i + j] = fmaf(beta, decode(bits[j], c.type), sums[i + j]);
+            asm volatile("" : "+f"(sums[i + j]));  // here: else the compiler keeps all of C until the last
+        }
     }
 }

@@ -107,37 +107,33 @@ __device__ __forceinline__ void copy_rows(uint32_t buffer, const TargetD& d, uin
     }
 }
 
-// The same as store_tile for a tile of any kind, of all blocks of a warpgroup: `column_of` a block is its
-// first column of x. Registers can only be told apart at compile time, so that all chunks that are staged stand in
-// the loop over them, each taking its turn; what comes behind the barrier stands there once.
-// `gates`: whether a gate may have left every other pair of columns.
-template <class Output, bool gates, int blocks, int count, class Column, int buffers, int bytes>
-__device__ __forceinline__ void store_any(float (&sums)[blocks][count], const Tile& tile,
-                                          const Column& column_of, const TargetD& d,
+// The same as store_tile for rows of any kind. Registers can only be told apart at compile time, so that all
+// chunks that are staged stand in the loop over them, each taking its turn; what comes behind the barrier
+// stands there once. `gates`: whether a gate may have left every other pair of columns.
+template <class Output, bool gates, int count, int buffers, int bytes>
+__device__ __forceinline__ void store_any(float (&sums)[count], uint32_t flags, uint32_t m0,
+                                          uint32_t column, const TargetD& d,
                                           Staging<buffers, bytes>& staging, uint32_t& turn,
                                           uint32_t consumer) {
     constexpr uint32_t width = 2 * count, rows = bytes / (Output::half ? 128 : 256);
-    constexpr uint32_t chunks = (width + rows - 1) / rows;
 #pragma unroll 1
-    for (uint32_t at = 0; at < blocks * chunks; ++at) {
+    for (uint32_t begin = 0; begin < width; begin += rows) {
         const uint32_t thread = ptx::opaque(threadIdx.x % 128);
         const uint32_t buffer = ptx::opaque(ptx::shared_address(staging[turn++ % buffers]));
         if constexpr (buffers == 1) ptx::warpgroup_sync(consumer);  // all have read what was in it
 #pragma unroll
-        for (uint32_t chunk = 0; chunk < blocks * chunks; ++chunk) {
-            if (chunk != at) continue;
-            const uint32_t begin = chunk % chunks * rows;
+        for (uint32_t chunk = 0; chunk < width; chunk += rows) {
+            if (chunk != begin) continue;
             const auto stage = [&](const auto& to_rows) {
 #pragma unroll
-                for (uint32_t row = 0; row < rows && begin + row < width; row += 16) {
+                for (uint32_t row = 0; row < rows && chunk + row < width; row += 16) {
                     float values[8];
 #pragma unroll
-                    for (int i = 0; i < 8; ++i)
-                        values[i] = sums[chunk / chunks][(begin + row) / 2 + i];
+                    for (int i = 0; i < 8; ++i) values[i] = sums[(chunk + row) / 2 + i];
                     to_rows(row, values);
                 }
             };
-            if (gates && tile.flags & TILE_GATED) {
+            if (gates && flags & TILE_GATED) {
                 if constexpr (gates)
                     stage([&](uint32_t row, const float(&values)[8]) {
                         stage_gated<Output>(buffer, row, thread, values);
@@ -149,9 +145,7 @@ __device__ __forceinline__ void store_any(float (&sums)[blocks][count], const Ti
             }
         }
         ptx::warpgroup_sync(consumer);
-        const uint32_t begin = at % chunks * rows;
-        const int height = static_cast<int>(min(width, d.m - tile.m0)) - static_cast<int>(begin);
-        copy_rows<Output, rows>(buffer, d, tile.flags, tile.m0 + begin, column_of(at / chunks),
-                                min(height, static_cast<int>(rows)));
+        const int height = static_cast<int>(min(width, d.m - m0)) - static_cast<int>(begin);
+        copy_rows<Output, rows>(buffer, d, flags, m0 + begin, column, min(height, static_cast<int>(rows)));
     }
 }

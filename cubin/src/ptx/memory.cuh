@@ -29,6 +29,13 @@ __device__ __forceinline__ uint4 load_shared(uint32_t address) {
     return word;
 }
 
+__device__ __forceinline__ void copy_shared(uint32_t to, uint32_t from) {
+    const uint4 word = load_shared(from);
+    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(word.x), "r"(word.y),
+                 "r"(word.z), "r"(word.w)
+                 : "memory");
+}
+
 __device__ __forceinline__ uint32_t load_shared_32(uint32_t address) {
     uint32_t bits;
     asm volatile("ld.shared.b32 %0, [%1];" : "=r"(bits) : "r"(address) : "memory");
