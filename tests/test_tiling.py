@@ -413,12 +413,14 @@ def test_more_than_a_bias_and_relu_has_fewer_widths(changes: str, m: int, widths
     assert set(launch.tiles["box"].tolist()) == set(launch.widths.tolist()) == {widths}
 
 
-@pytest.mark.parametrize(("k", "widths"), [(16, {128, 192}), (768, {80, 144, 176})])
-def test_behind_a_bias_there_are_more_widths_where_they_pay(k: int, widths: set[int]) -> None:
-    """As long as tiles begin; each width's instructions have to be fetched."""
+@pytest.mark.parametrize(
+    ("name", "widths"), [("128x256", {128, 192}), ("128x192-c2p", {80, 144, 176})]
+)
+def test_behind_a_bias_there_are_more_widths_where_warpgroups_have_their_own_tiles(
+    name: str, widths: set[int]
+) -> None:
     groups = [f"m: {m}, count: 40" for m in (70, 140, 170)]
-    some = make_problem(*groups, defaults=f"n: 1024, k: {k}, bias: n")
-    launch = launch_of(some, kernel("128x192-c2p"))
+    launch = launch_of(make_problem(*groups, defaults="n: 64, k: 64, bias: n"), kernel(name))
     assert set(launch.tiles["width"].tolist()) == widths
 
 

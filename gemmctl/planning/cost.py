@@ -77,7 +77,7 @@ class Constants:
     tile_latency: float = 2020.0
     shared_latency: float = 2400.0  # where two CTAs share an SM
     turn_latency: float = 5030.0  # where warpgroups take turns
-    finished_latency: float = 4050.0  # likewise, of more than alpha A B in whole words
+    finished_latency: float = 3800.0  # likewise, of more than alpha A B in whole words
     lined: float = 0.862  # share of that, and of the values' time, where D is written by columns
     draw_latency: float = 2440.0  # more where no record but the next is asked for ahead
     # What each value takes on its way from the sums to memory

@@ -263,7 +263,8 @@ def grid(
 
     Where D is alpha A B, wide tiles have widths in finer steps. Where more than a bias and relu
     makes D there are fewer widths, and only narrow ones where C comes element by element; there
-    only the last row of tiles is narrower. So it is behind a bias where more widths would not pay.
+    only the last row of tiles is narrower. So it is behind a bias where warpgroups share tiles:
+    where K is short, the code of more widths takes them longer to fetch than fewer rows save.
 
     The groups of a launch begin at ``starts`` and end with the next one's. ``splits`` are the parts
     of its longest sum over K; no part is shorter than it is worth. Both that and ``widest`` are the
@@ -286,23 +287,16 @@ def grid(
     has_code = (finer > FINE_FROM) & (finer < FINE_TO) & (not kernel.a_across)
     finer = np.where(plain & has_code, finer, widths)
     tiles = _ceil(m, finer) * wide
-    row_cycles = 2 * wide * kernel.rows * k_tiles * K_TILE // WGMMA_FLOP  # of a row of all tiles
-    saved, room = (widths - finer) * _ceil(m, finer) * row_cycles, _room(kernel, machine)
-    worth = _worth_finer(finer, tiles, saved, room, starts)
+    saved = 2 * (widths - finer) * tiles * kernel.rows * k_tiles * K_TILE // WGMMA_FLOP
+    worth = _worth_finer(finer, tiles, saved, _room(kernel, machine), starts)
     widths = np.where(each(worth, starts, groups), finer, widths)
-    few, narrow = fusing | biased, max(FUSED_NARROW, kernel.width_step)
+    few, narrow = fusing | (biased & (not kernel.pingpong)), max(FUSED_NARROW, kernel.width_step)
     some_few = bool(few.any())
     if some_few:
         most = np.maximum(narrow, widest // FUSED_STEP * FUSED_STEP)
         of_elements = np.minimum(most, ELEMENTS_WIDTH)
         limit = np.where(c_by_elements(problem, groups), of_elements, most)
-        fusible = np.minimum(limit, _fusible(m, narrow))
-        above = (_ceil(m, fusible) - 1) * fusible
-        rows = above + np.minimum(fusible, _fusible(m - above, narrow))
-        saved = (rows - _ceil(m, widths) * widths) * row_cycles
-        worth = _worth_finer(widths, _ceil(m, widths) * wide, saved, room, starts)
-        few = fusing | (biased & ~each(worth, starts, groups))
-        widths = np.where(few, fusible, widths)
+        widths = np.where(few, np.minimum(limit, _fusible(m, narrow)), widths)
     widths[k == 0] = REDUCED_ROWS  # what the kernel does where it only adds up, here nothing
     high = _ceil(m, widths)
     last = widths
@@ -329,7 +323,7 @@ def _room(kernel: Kernel, machine: Machine) -> int:
 
 
 def _worth_finer(widths: Ints, tiles: Ints, saved: Ints, room: int, starts: Ints) -> Flags:
-    """For each launch, whether to take more widths, of so many tiles, which save so many cycles.
+    """For each launch, whether to take widths in finer steps, which save so many cycles.
 
     Each width has its own code, which CTAs find in no cache when they first come to it, and not
     always later.

@@ -24,6 +24,7 @@ from gemmctl.kernels.constants import (
     FINE_FROM,
     FINE_STEP,
     FINE_TO,
+    FUSED_STEP,
     K_TILE,
     MAPS,
     RESIDUE_LEAD,
@@ -228,7 +229,8 @@ def test_every_kernel_is_right_at_every_width_that_it_has_code_for(
 def test_a_bias_is_right_at_every_width_that_it_has_code_for(
     device: CudaDevice, kernel: Kernel, more: str
 ) -> None:
-    widths = range(kernel.width_step, kernel.max_width + 1, kernel.width_step)
+    step = kernel.width_step if kernel.pingpong else FUSED_STEP
+    widths = range(step, kernel.max_width + 1, step)
     made, spec = at_widths(kernel, widths, f", {more}"), DataSpec("int", 12)
     assert (made.launches[0].tiles["flags"] & TILE_BIAS).all()
     with ran(device, made, spec) as session:
