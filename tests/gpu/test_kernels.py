@@ -6,7 +6,7 @@ import ctypes
 import io
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
@@ -192,7 +192,7 @@ def test_every_kernel_is_right_on_a_d_by_columns(
         assert wrong(made, session, spec) == []
 
 
-def at_widths(kernel: Kernel, widths: Iterable[int], more: str = "") -> Plan:
+def at_widths(kernel: Kernel, widths: Collection[int], more: str = "") -> Plan:
     """Groups as high as each width and, but for the last rows, twice as high."""
     groups = []
     for width in sorted(widths):
@@ -376,7 +376,7 @@ def test_sums_begin_with_c_beside_others_and_are_the_same_every_time(
         )
     )
     made = planned(f"{head_of(kernel)}  - {{name: x, groups: [{groups}]}}\n", kernel)
-    for flag, share in ((TILE_C_FIRST, 0.3), (TILE_RELU, 0.1), (TILE_BIAS, 0.1)):
+    for flag, share in ((TILE_C_FIRST, 0.4), (TILE_RELU, 0.1), (TILE_BIAS, 0.1)):
         assert share < (made.launches[0].tiles["flags"] & flag > 0).mean() < 1
     spec = DataSpec(kind, 37)
     with ran(device, made, spec) as session:
