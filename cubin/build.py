@@ -80,15 +80,16 @@ class Variant:
     ctas_per_sm: int = 1
     pingpong: bool = False
     layouts: Sequence[Layouts] = (PLAIN,)  # each of which is compiled
+    b_unaligned: bool = False  # rows of B begin anywhere, and A is woven
     # What setmaxnreg leaves to a thread that loads and gives to one that multiplies; 0: not used.
     loader_registers: int = 0
     consumer_registers: int = 0
 
     @property
     def name(self) -> str:
-        """Its tile, and behind a dash its cluster and whether it is pingpong."""
+        """Its tile, and behind a dash its cluster, pingpong (p) and unaligned B (u)."""
         cluster = f"c{self.cluster}" if self.cluster > 1 else ""
-        schedule = cluster + "p" * self.pingpong
+        schedule = cluster + "p" * self.pingpong + "u" * self.b_unaligned
         return f"{self.rows}x{self.max_width}" + (schedule and f"-{schedule}")
 
     @property
@@ -105,9 +106,10 @@ class Variant:
     def staging(self) -> tuple[int, int]:
         """Staging buffers of each consuming warpgroup, and the bytes of one.
 
-        Two or, pingpong, a larger one: what a fifth stage leaves.
+        Two or a larger one: pingpong, what a fifth stage leaves, and where B is unaligned, what a
+        fourth one does.
         """
-        return (1, 12288) if self.pingpong else (2, 8192)
+        return (1, 12288) if self.pingpong or self.b_unaligned else (2, 8192)
 
     @property
     def control_bytes(self) -> int:
@@ -124,9 +126,14 @@ class Variant:
         return room // SWIZZLE_BYTES * SWIZZLE_BYTES
 
     @property
+    def b_bytes(self) -> int:
+        """Of B in a stage; unaligned rows take a 16-byte word more."""
+        return self.rows * (K_TILE_BYTES + 16 * self.b_unaligned)
+
+    @property
     def most_stages(self) -> int:
         """Stages that fit of the narrowest tiles there are."""
-        return self.ring_bytes // ((self.rows + CONSTANTS["WIDTH_STEP"]) * K_TILE_BYTES)
+        return self.ring_bytes // (self.b_bytes + CONSTANTS["WIDTH_STEP"] * K_TILE_BYTES)
 
     @property
     def claimed_registers(self) -> int:
@@ -141,6 +148,7 @@ class Variant:
             "ROWS": str(self.rows),
             "CONSUMERS": str(self.consumers),
             "PINGPONG": str(self.pingpong).lower(),
+            "B_UNALIGNED": str(self.b_unaligned).lower(),
             "MAX_WIDTH": str(self.max_width),
             "RING_BYTES": str(self.ring_bytes),
             "MOST_STAGES": str(self.most_stages),
@@ -156,11 +164,13 @@ class Variant:
 
 
 COOPERATIVE = {"loader_registers": 56, "consumer_registers": 224}  # 128 sums a thread, at most
+COPYING = {"b_unaligned": True, "loader_registers": 72, "consumer_registers": 216}  # 128 sums
 PINGPONG = {"pingpong": True, "loader_registers": 40, "consumer_registers": 232}  # 192 sums
 VARIANTS = [
     Variant(128, 256, 2, cluster=2, layouts=[PLAIN, *ACROSS, *EXCHANGED], **COOPERATIVE),
     Variant(128, 256, 2, layouts=[PLAIN, *EXCHANGED], **COOPERATIVE),
     Variant(128, 192, 2, cluster=2, layouts=[PLAIN, *ACROSS, *EXCHANGED], **PINGPONG),
+    Variant(128, 256, 2, cluster=2, **COPYING),
     Variant(64, 128, 1, ctas_per_sm=2),
     Variant(64, 256, 2, layouts=EXCHANGED, **PINGPONG),
 ]
@@ -269,6 +279,8 @@ class Gemm:
             "d_layout": self.layouts[2],
             "rows": variant.rows,
             "max_width": variant.max_width,
+            "b_bytes": variant.b_bytes,
+            "b_unaligned": variant.b_unaligned,
             "ring_bytes": variant.ring_bytes,
             "most_stages": variant.most_stages,
             "threads": variant.threads,
@@ -285,7 +297,7 @@ GEMMS = [
     Gemm(variant, operand, output, layouts)
     for variant in VARIANTS for layouts in variant.layouts
     for operand in OPERANDS for output in OUTPUTS
-    if layouts == PLAIN or output in (operand, "f32")
+    if (layouts == PLAIN and not variant.b_unaligned) or output in (operand, "f32")
 ]  # fmt: skip
 
 
@@ -309,7 +321,7 @@ def build(to: Path, known: Mapping[str, int] | None = None) -> dict[str, object]
         for job in support:
             job.result()
     return {
-        "format": 4,
+        "format": 5,
         "compiler": f"nvcc {RELEASE}",
         "flags": FLAGS,
         "constants": CONSTANTS,

@@ -230,7 +230,9 @@ def others_reserved(variant: Any) -> int:
 
 def stages(variant: Any, width: int) -> int:
     """Stages that the ring has room for where tiles are so wide."""
-    return int(variant.ring_bytes // ((variant.rows + width) * K_TILE * 2))
+    row_bytes = K_TILE * 2
+    of_b = row_bytes + 16 * variant.b_unaligned  # an unaligned row lies in a word more
+    return int(variant.ring_bytes // (variant.rows * of_b + width * row_bytes))
 
 
 @VARIANTS
@@ -298,7 +300,7 @@ def test_a_tile_is_one_that_wgmma_and_the_tile_list_know(variant: Any) -> None:
 
 def test_the_name_of_a_variant_is_its_tile_its_cluster_and_its_schedule() -> None:
     names = [variant.name for variant in build.VARIANTS]
-    assert names == ["128x256-c2", "128x256", "128x192-c2p", "64x128", "64x256-p"]
+    assert names == ["128x256-c2", "128x256", "128x192-c2p", "128x256-c2u", "64x128", "64x256-p"]
     assert build.Variant(128, 192, 2, pingpong=True).name == "128x192-p"
 
 
@@ -382,7 +384,8 @@ def test_every_variant_is_built_for_its_layouts_and_their_pairs_of_types(tmp_pat
         for layouts in variant.layouts
         for operand in ("bf16", "f16")
         for output in ("bf16", "f16", "f32")
-        if layouts == ("row", "col", "row") or output in (operand, "f32")
+        if (layouts == ("row", "col", "row") and not variant.b_unaligned)
+        or output in (operand, "f32")
     ]
     assert set(build.OPERANDS) | set(build.OUTPUTS) <= set(dtypes.BY_NAME)
 
@@ -402,6 +405,7 @@ def test_the_manifest_says_of_a_kernel_what_it_was_compiled_with(tmp_path: Path)
             "ROWS": str(entry["rows"]),
             "CONSUMERS": str(entry["threads"] // 128 - 1),
             "PINGPONG": "true" if entry["pingpong"] else "false",
+            "B_UNALIGNED": "true" if entry["b_unaligned"] else "false",
             "MAX_WIDTH": str(entry["max_width"]),
             "RING_BYTES": str(entry["ring_bytes"]),
             "MOST_STAGES": str(entry["most_stages"]),
@@ -424,7 +428,7 @@ def test_a_cubin_is_named_by_types_layouts_and_kernel(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("layouts", "names"),
     [
-        (("row", "col", "row"), ["128x256-c2", "128x256", "128x192-c2p", "64x128"]),
+        (("row", "col", "row"), ["128x256-c2", "128x256", "128x192-c2p", "128x256-c2u", "64x128"]),
         (("row", "col", "col"), ["128x256-c2x", "128x256-x", "128x192-c2px", "64x256-px"]),
     ],
 )
@@ -515,9 +519,12 @@ def test_the_command_line_reads_every_manifest_that_the_build_writes(
     (tmp_path / "manifest.json").write_text(json.dumps(build.build(tmp_path)))
     monkeypatch.setenv("GEMMCTL_CUBINS", str(tmp_path))
     found = cubins.manifest.__wrapped__()
-    layouts = [layout for variant in build.VARIANTS for layout in variant.layouts]
-    plain = layouts.count(build.PLAIN)
-    assert len(found.kernels) == 6 * plain + 4 * (len(layouts) - plain)
+    pairs = [
+        6 if layout == build.PLAIN and not variant.b_unaligned else 4
+        for variant in build.VARIANTS
+        for layout in variant.layouts
+    ]
+    assert len(found.kernels) == sum(pairs)
     assert all(found.load(file) for file in found.files)
 
 

@@ -18,7 +18,7 @@ from gemmctl.lists.problem import LAYOUTS
 from gemmctl.operands import data, dtypes
 from gemmctl.operands.data import DataSpec
 from gemmctl.planning import cost, plan, tables
-from gemmctl.planning.packing import STRIDE_END, STRIDE_STEP, remedies
+from gemmctl.planning.packing import STRIDE_END, STRIDE_STEP, remedies, unweave, weave
 from gemmctl.planning.plan import TOGETHER, Launching, Plan
 from sources import members, size
 from support import Command, make_plans, make_problem
@@ -40,6 +40,18 @@ problems:
   - name: even
     groups:
       - {m: 33, n: 41, k: 72}
+"""
+UNALIGNED_LIST = """\
+gemmctl: 1
+problems:
+  - name: unaligned
+    groups:
+      - {m: 33, n: 300, k: 71, beta: 1, c: f32}
+      - {m: 1, n: 7, k: 130, ldb: 137, alpha: 0.5}
+      - {m: 40, n: 129, k: 64}
+      - {m: 33, n: 41, k: 71, d_layout: col, bias: n}
+      - {m: 300, n: 64, k: 333, a: f16, d: f32, activation: silu, ldd: 67}
+      - {m: 9, n: 8, k: 0, bias: m}
 """
 PACKS_NOTHING = """
 from gemmctl.__main__ import main
@@ -156,6 +168,83 @@ def test_an_operand_of_one_line_is_read_where_it_lies_whatever_its_leading_dimen
 )
 def test_what_nothing_reads_and_c_and_d_and_odd_m_and_n_are_not_packed(group: str) -> None:
     assert plan_of(group).packing.bytes == 0
+
+
+UNALIGNED = [kernel for kernel in KERNELS if kernel.b_unaligned]
+
+
+def kernels_of(made: Plan) -> list[str]:
+    return [launch.kernel.name for launch in made.launches]
+
+
+def test_a_large_unaligned_b_stays_where_it_lies_and_a_is_woven() -> None:
+    made = plan_of("m: 16, n: 4096, k: 2049", "m: 16, n: 64, k: 64")
+    assert kernels_of(made)[0] == UNALIGNED[0].name and len(kernels_of(made)) == 2
+    packing = made.packing
+    assert packing.woven.tolist() == [True]
+    assert (packing.source.tolist(), packing.lines.tolist()) == ([int(made.layout.a[0])], [16])
+    assert packing.lda.tolist() == [-(-2049 // 64) * 64, 64]
+    assert (packing.b.tolist(), packing.ldb.tolist()) == (made.layout.b.tolist(), [2049, 64])
+
+
+@pytest.mark.parametrize(
+    "group",
+    [
+        "m: 16, n: 512, k: 2049",  # too small to be worth it
+        "m: 8192, n: 4096, k: 2049",  # multiplying takes longer than packing
+        "m: 16, n: 4096, k: 2049, gate: halves",
+        "m: 16, n: 4097, k: 2048, b_layout: row",
+        "m: 2049, n: 4096, k: 16, a_layout: col, b_layout: row",
+        "m: 16, n: 4096, k: 2049, ldb: 16777217",
+    ],
+)
+def test_any_other_operand_that_tma_cannot_read_is_packed_as_it_is(group: str) -> None:
+    made = plan_of(group)
+    assert UNALIGNED[0].name not in kernels_of(made)
+    assert made.packing.bytes and not made.packing.woven.any()
+
+
+def test_without_a_kernel_for_it_an_unaligned_b_is_packed() -> None:
+    others = [kernel for kernel in KERNELS if not kernel.b_unaligned]
+    (made,) = plan.make([make_problem("m: 16, n: 4096, k: 2049")], others)
+    assert len(made.packing.woven) == 2 and not made.packing.woven.any()
+
+
+@patient
+@given(st.lists(st.tuples(*[st.integers(1, 40)] * 3, *[st.integers(0, 20)] * 2), min_size=1))
+def test_a_run_weaves_every_a_beside_a_kernel_for_an_unaligned_b(
+    sizes: list[tuple[int, int, int, int, int]],
+) -> None:
+    groups = [f"m: {m}, n: {n}, k: {k}, lda: {k + i}, ldb: {k + j}" for m, n, k, i, j in sizes]
+    (made,) = plan.make([make_problem(*groups)], UNALIGNED)
+    packing, layout = made.packing, made.layout
+    assert packing.b.tolist() == layout.b.tolist()
+    with CpuDevice().open(made, DataSpec("normal", 3)) as session:
+        session.run()
+        memory = session.read(0, layout.size)
+        for group, (m, _, k, i, _) in enumerate(sizes):
+            ld = int(packing.lda[group])
+            assert ld % 64 == 0 and ld - k < 64
+            woven = data.matrix(memory, int(packing.a[group]), m, ld, ld, dtypes.BF16)
+            before = data.matrix(memory, int(layout.a[group]), m, k, k + i, dtypes.BF16)
+            now = unweave(woven)
+            assert np.array_equal(now[:, :k], before) and not now[:, k:].any()
+
+
+def test_a_block_is_woven_by_quarters_of_it() -> None:
+    words = np.arange(32, dtype=np.uint32)
+    woven = weave(words[None])[0]
+    assert [woven[4 * j + i] for i in range(4) for j in range(8)] == words.tolist()
+    assert np.array_equal(unweave(woven[None])[0], words)
+
+
+def test_every_kernel_for_an_unaligned_b_is_right(gemmctl: Command) -> None:
+    options = ("--kernel", UNALIGNED[0].name, "--data", "all", "-f", "json")
+    done = gemmctl("verify", "-", *options, stdin=UNALIGNED_LIST)
+    assert done.returncode == 0, done.stdout + done.stderr
+    checks = json.loads(done.stdout)["checks"]
+    names = {choice.split()[0] for check in checks for choice in check["choices"]}
+    assert names == {UNALIGNED[0].name}
 
 
 def test_operands_of_a_d_by_columns_are_packed_as_they_are_exchanged() -> None:

@@ -106,6 +106,27 @@ def test_what_no_kernel_that_exchanges_operands_computes_is_refused_where_only_t
     assert message.endswith("leave the choice of a kernel to the plan")
 
 
+UNALIGNED = [kernel for kernel in KERNELS if kernel.b_unaligned]
+
+
+@pytest.mark.parametrize(
+    ("group", "place", "words"),
+    [
+        ("gate: pairs", "gate", "takes columns of B as they lie"),
+        ("ldb: 8388608", "ldb", "less than 16777216 bytes apart"),
+        ("lda: 8388608, d_layout: col", "lda", "less than 16777216 bytes apart"),
+    ],
+)
+def test_what_kernels_for_an_unaligned_b_cannot_take_is_refused_where_only_they_are_chosen(
+    group: str, place: str, words: str
+) -> None:
+    some = make_problem(group, defaults="m: 64, n: 64, k: 8")
+    ((mark, message),) = refused(some, kernels=UNALIGNED)
+    assert pointed_at(mark) == place
+    assert message.startswith(f"{UNALIGNED[0].name} takes ") and words in message
+    assert message.endswith("leave the choice of a kernel to the plan")
+
+
 @pytest.mark.parametrize(
     "group",
     [

@@ -390,7 +390,7 @@ def read(rows: Sequence[Row], problems: Iterable[Problem]) -> Iterator[Measured]
             exchanged=work,
             choices=tuple(choices for choices, *_ in candidates),
             launches=tuple(launches for _, launches, _ in candidates),
-            packed_bytes=_packed(problem, work),
+            packed_bytes=_packed(problem, work, candidates[0][1]),
             seconds=np.array([seconds for *_, seconds in candidates]),
         )
 
@@ -400,7 +400,9 @@ def _grids(
 ) -> tuple[Grid, ...]:
     """How every launch is cut; ``whole``: with widths in whole steps."""
     grids = []
-    alike = plan.alike(work, cubins.manifest().kernels)
+    named = {choice.kernel for choice in choices}
+    kernels = [of for of in cubins.manifest().kernels if not of.b_unaligned or of.name in named]
+    alike = plan.alike(work, kernels)
     for choice, (groups, fitting) in zip(choices, alike, strict=True):
         (kernel,) = (kernel for kernel in fitting if kernel.name == choice.kernel)
         found = tiling.grid(work, groups, kernel, choice.width, machine, choice.splits)
@@ -410,9 +412,12 @@ def _grids(
     return tuple(grids)
 
 
-def _packed(problem: Problem, work: Problem) -> int:
+def _packed(problem: Problem, work: Problem, launches: Sequence[Grid]) -> int:
     layout, _ = lay_out(problem)
-    return pack(work, *swapped(problem, layout.a, layout.b), layout.size).bytes
+    unaligned = np.zeros(len(problem.groups), bool)
+    for launch in launches:
+        unaligned[launch.groups] = launch.kernel.b_unaligned
+    return pack(work, *swapped(problem, layout.a, layout.b), layout.size, unaligned).bytes
 
 
 def load(path: str) -> list[Row]:

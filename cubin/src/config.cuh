@@ -4,6 +4,7 @@
 #include "epilogue/output.cuh"
 #include "ptx/wgmma.cuh"
 #include "residues.cuh"
+#include "unaligned.cuh"
 
 struct Config {
     using Operand = OPERAND;
@@ -18,6 +19,9 @@ struct Config {
     // Whether D lies by columns: its contiguous dimension is wgmma's N. There alpha A B is all that D can be,
     // in whole 16-byte words.
     static constexpr bool d_across = D_ACROSS;
+    // Whether rows of a K-major B begin anywhere: two warps copy them, and they pass through registers into the
+    // multiplications, which A is woven for (unaligned.cuh).
+    static constexpr bool b_unaligned = B_UNALIGNED;
     static constexpr int max_width = MAX_WIDTH;
     static constexpr int width_step = a_across ? BOX_ROWS : WIDTH_STEP;  // of widths there is code for
     static constexpr int ring_bytes = RING_BYTES;    // for stages of A and B
@@ -37,16 +41,20 @@ struct Config {
     static constexpr int blocks = pingpong ? parts : 1;  // of these, for each warpgroup
     static constexpr int warps = pingpong ? 4 : 4 * consumers;  // that share a tile
     static constexpr int threads = 128 * (1 + consumers);
+    static constexpr int copying = b_unaligned ? 64 : 0;  // threads that copy B
     // Whether sums may begin with beta C, which then comes before the operands.
     static constexpr bool c_first = pingpong && Output::half && !d_across;
     static constexpr int row_bytes = K_TILE * 2;
-    static constexpr int b_bytes = rows * row_bytes;
+    static constexpr int b_bytes = rows * (b_unaligned ? UNALIGNED_ROW_BYTES : row_bytes);
     static constexpr int stage_bytes = b_bytes + max_width * row_bytes;  // of the widest tiles
     static constexpr int stages = ring_bytes / stage_bytes;              // likewise
 
     // Where K lies across, a stage has boxes of BOX_ROWS rows by K_TILE, one k a line.
     static constexpr int box_bytes = BOX_ROWS * 2 * K_TILE;
 
+    static_assert(!b_unaligned || (!pingpong && !a_across && !b_across && !d_across),
+                  "there is one block of sums, and A is K-major");
+    static_assert(b_bytes % 1024 == 0, "A begins where the swizzle does");
     static_assert(row_bytes == 128, "a stage's rows are as long as the span of the swizzle");
     static_assert(BOX_ROWS * 2 == 128, "and so are the lines of operands that K lies across");
     static_assert(K_TILE / cluster % 8 == 0, "a CTA's share of K begins where the swizzle does");

@@ -10,6 +10,7 @@
 #include "epilogue/lines.cuh"
 #include "epilogue/store.cuh"
 #include "epilogue/target.cuh"
+#include "held.cuh"
 #include "multiply.cuh"
 #include "ptx/bulk.cuh"
 #include "ptx/registers.cuh"
@@ -34,7 +35,8 @@ __host__ __device__ constexpr bool fine(int width) {
 }
 template <class C>
 __host__ __device__ constexpr bool has_code(int width) {
-    const bool finer = width % FINE_STEP == 0 && width > FINE_FROM && width < FINE_TO && !C::a_across;
+    const bool finer = width % FINE_STEP == 0 && width > FINE_FROM && width < FINE_TO && !C::a_across &&
+                       !C::b_unaligned;
     return width <= C::max_width && (!fine<C>(width) || finer);
 }
 
@@ -174,7 +176,11 @@ __device__ __forceinline__ bool consume_tile(Shared<C>& shared, const Params& pa
                 multiply_tile<C, w, begins>(sums, shared, ring, stage, tile, consumer);       \
             } else {                                                                          \
                 begin_turn(0);                                                                \
-                multiply_tile<C, w, false>(sums, shared, ring, stage, tile, consumer);        \
+                if constexpr (C::b_unaligned)                                                  \
+                    multiply_tile_held<C, w>(sums, shared, ring, stage, tile, params.groups,  \
+                                             consumer);                                       \
+                else                                                                          \
+                    multiply_tile<C, w, false>(sums, shared, ring, stage, tile, consumer);    \
             }                                                                                 \
             if constexpr (C::pingpong) ptx::await_copies();                                   \
             const Ending ending(tile);                                                        \

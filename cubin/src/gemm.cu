@@ -5,12 +5,14 @@
 // and up to `max_width` rows of A on its N, so that a group chooses its tile's width in small steps
 // without another kernel. docs/kernel.md explains the choices.
 //
-// Roles: warp 0 loads A, B and C, warp 1 hands out tiles, the other warpgroups multiply and store.
+// Roles: warp 0 loads A, B and C, warp 1 hands out tiles, the other warpgroups multiply and store. Warps 2 and
+// 3 copy a B that is unaligned.
 #include <cstddef>
 
 #include "config.cuh"
 #include "consume.cuh"
 #include "load.cuh"
+#include "copy.cuh"
 #include "ptx/barriers.cuh"
 #include "ptx/cluster.cuh"
 #include "ptx/memory.cuh"
@@ -28,18 +30,18 @@ __device__ __forceinline__ void fetch_tables(const Params& params) {
 }
 
 // One thread readies all barriers, before anybody uses them. Who gives a tile back: the warps that multiply
-// it, and the loader.
+// it, the loader, and warps that copy.
 template <class C>
 __device__ __forceinline__ void ready_barriers(Shared<C>& shared) {
     for (int i = 0; i < C::most_stages; ++i) {
-        ptx::barrier_init(ptx::shared_address(&shared.full[i]), 1);
+        ptx::barrier_init(ptx::shared_address(&shared.full[i]), 1 + C::copying);
         ptx::barrier_init(ptx::shared_address(&shared.empty[i]), C::warps * C::cluster);
     }
     for (int i = 0; i < RECORDS; ++i) {
         ptx::barrier_init(ptx::shared_address(&shared.tile_full[i]), 1);
         if (C::c_first) ptx::barrier_init(ptx::shared_address(&shared.c_there[i]), 1);
         ptx::barrier_init(ptx::shared_address(&shared.tile_empty[i]),
-                          (C::warps + 1) * C::cluster);
+                          (C::warps + 1 + C::copying / 32) * C::cluster);
     }
     for (int i = 0; i < C::consumers; ++i)
         ptx::barrier_init(ptx::shared_address(&shared.turn[i]), 4);
@@ -83,6 +85,8 @@ extern "C" __global__ void __launch_bounds__(Config::threads, Config::ctas_per_s
         if (warp == 0 && threadIdx.x == 0) load_operands<C>(shared, params);
         if (warp == 1 && threadIdx.x == 32 && (C::cluster == 1 || ptx::cluster_rank() == 0))
             hand_out_tiles<C>(shared, params);
+        if constexpr (C::b_unaligned)
+            if (warp >= 2) copy_b<C>(shared, params);
     } else {
         if constexpr (uneven) ptx::registers_claim<C::consumer_registers>();
         consume_tiles<C>(shared, params, warpgroup - 1);

@@ -126,7 +126,7 @@ __device__ __forceinline__ void acquire_c(const Maps& maps, const ResidueMaps& r
     for (const TensorMap& map : residues.c) ptx::tensor_map_acquire(&map);
 }
 
-// One thread of every CTA: keeps the ring full, tile after tile.
+// One thread of every CTA: keeps the ring full, tile after tile; but for a B that is unaligned.
 template <class C>
 __device__ __forceinline__ void load_operands(Shared<C>& shared, const Params& params) {
     const uint32_t rank = C::cluster == 1 ? 0 : ptx::cluster_rank();
@@ -140,7 +140,7 @@ __device__ __forceinline__ void load_operands(Shared<C>& shared, const Params& p
         const ResidueMaps& residues = params.residues[tile.group];
         if (tile.group != last_group) {
             ptx::tensor_map_acquire(&maps.a);
-            ptx::tensor_map_acquire(&maps.b);
+            if constexpr (!C::b_unaligned) ptx::tensor_map_acquire(&maps.b);
             if (tile.c_stages > 0) acquire_c(maps, residues, tile.flags);
             last_group = tile.group;
         }
@@ -151,7 +151,7 @@ __device__ __forceinline__ void load_operands(Shared<C>& shared, const Params& p
             if (c_first) load_c(shared, ring, maps, tile, b_row, stage);
             show_c(shared, n, begin);
         }
-        const uint32_t bytes = C::b_bytes + tile.box * C::row_bytes;
+        const uint32_t bytes = (C::b_unaligned ? 0 : C::b_bytes) + tile.box * C::row_bytes;
         const uint64_t once = tile.flags & TILE_ONCE ? ptx::EVICT_FIRST : ptx::NO_HINT;
         const bool backward = tile.flags & TILE_BACKWARD;
         const int step = backward ? -K_TILE : K_TILE;
@@ -162,7 +162,8 @@ __device__ __forceinline__ void load_operands(Shared<C>& shared, const Params& p
             const uint32_t a = b + C::b_bytes;
             ptx::barrier_wait(ptx::shared_address(&shared.empty[stage.index]), stage.round ^ 1);
             ptx::barrier_expect(full, bytes);
-            load_b<C>(b, maps, full, C::d_across ? ptx::NO_HINT : once, column, b_row, tile.flags);
+            if constexpr (!C::b_unaligned)
+                load_b<C>(b, maps, full, C::d_across ? ptx::NO_HINT : once, column, b_row, tile.flags);
             if constexpr (C::cluster == 1)
                 load_rows<C, C::a_across>(a, maps.a, full, C::d_across ? once : ptx::NO_HINT, column,
                                           tile.m0, tile.box);

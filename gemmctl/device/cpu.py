@@ -30,7 +30,7 @@ from gemmctl.operands.activations import activate
 from gemmctl.operands.data import DataSpec, Operand
 from gemmctl.operands.digest import digest
 from gemmctl.operands.dtypes import Bits, DType
-from gemmctl.planning import tables
+from gemmctl.planning import packing, tables
 from gemmctl.planning.plan import Plan
 from gemmctl.planning.tables import Tables
 from gemmctl.planning.tiling import STRIDE_STEP
@@ -111,11 +111,16 @@ class CpuSession:
 
     def _pack(self, record: tuple[int, ...]) -> None:
         """Copy one operand by its PACK record, whose addresses are offsets in the arena."""
-        source, pitch_bytes, line_bytes, to, first, end = record
-        words = -(-line_bytes // STRIDE_STEP)
-        shape = (end - first) // words, line_bytes
-        copy = np.ndarray(shape, np.uint8, self._arena.data, to, (STRIDE_STEP * words, 1))
-        copy[:] = np.ndarray(shape, np.uint8, self._arena.data, source, (pitch_bytes, 1))
+        source, pitch_bytes, line_bytes, to, first, end, woven = record
+        words = int(packing.words(line_bytes, woven))
+        lines = (end - first) // words
+        copy = np.ndarray((lines, words * STRIDE_STEP), np.uint8, self._arena.data, to)
+        copy[:, :line_bytes] = np.ndarray(
+            (lines, line_bytes), np.uint8, self._arena.data, source, (pitch_bytes, 1)
+        )
+        if woven:
+            copy[:, line_bytes:] = 0
+            copy[:] = packing.weave(copy)
 
     def time(self, count: int, *, cold: bool) -> list[Sample]:
         """So many samples of one run each, the first on C as it was where C is in place.
@@ -179,7 +184,7 @@ class _Launch:
     def __init__(self, kernel: Kernel, table: Tables, arena: Bytes, base: int) -> None:
         self.kernel = kernel
         operand = dtypes.BY_NAME[kernel.operand]
-        self.a = _Operands(arena, base, operand, kernel.a_across)
+        self.a = _Operands(arena, base, operand, kernel.a_across, woven=kernel.b_unaligned)
         self.b = _Operands(arena, base, operand, kernel.b_across)
         self._arena, self._base = arena, base
         # Python's numbers are several times faster than numpy's one at a time.
@@ -280,8 +285,11 @@ def _place(*ranges: range) -> slice | npt.NDArray[np.int64]:
 class _Operands:
     """Matrices as float32, converted when they are first used; the last ones used are kept."""
 
-    def __init__(self, arena: Bytes, base: int, dtype: DType, across: bool) -> None:
+    def __init__(
+        self, arena: Bytes, base: int, dtype: DType, across: bool, woven: bool = False
+    ) -> None:
         self._arena, self._base, self._dtype, self._across = arena, base, dtype, across
+        self._woven = woven
         self._kept: OrderedDict[tuple[int, int, int], npt.NDArray[np.float32]] = OrderedDict()
         self._kept_bytes = 0
         self._lock = Lock()
@@ -291,8 +299,11 @@ class _Operands:
         key = (ptr, rows, cols)
         with self._lock:
             if key not in self._kept:
-                place = ptr - self._base, rows, cols, ld
+                woven = self._woven and cols > 0
+                place = ptr - self._base, rows, ld if woven else cols, ld
                 bits = data.matrix(self._arena, *place, self._dtype, self._across)
+                if woven:
+                    bits = packing.unweave(bits)[:, :cols]
                 self._kept[key] = self._dtype.to_f32(bits)
                 self._kept_bytes += self._kept[key].nbytes
                 while self._kept_bytes > KEPT_BYTES and len(self._kept) > 1:

@@ -31,7 +31,7 @@ from gemmctl.device.cpu import K_BLOCK
 from gemmctl.judging import statistic
 from gemmctl.judging.expected import Expected, activated, gated
 from gemmctl.judging.rounding import OVERFLOW, SMALLEST, UNIT, Doubles, Flags, is_single
-from gemmctl.kernels.constants import RECIPE_SPECIAL_ROWS, TILE_C_FIRST
+from gemmctl.kernels.constants import K_TILE, RECIPE_SPECIAL_ROWS, TILE_C_FIRST
 from gemmctl.lists.problem import Group, factors
 from gemmctl.operands import data, dtypes
 from gemmctl.operands.data import DataSpec, Operand
@@ -235,7 +235,9 @@ def products_of(plan: Plan, spec: DataSpec, device: Device) -> list[Product]:
     recipes = [spec.recipe(operand) for operand in which]
     limits = tables.integer_limits(plan.problem).tolist()
     tiles = [np.empty(0, PLACE)] * len(groups)
+    woven = np.zeros(len(groups), bool)
     for launch in plan.launches:
+        woven[launch.groups] = launch.kernel.b_unaligned and device == "cuda"
         of = launch.groups[launch.tiles["group"]]
         order = np.argsort(of, kind="stable")
         indices, counts = np.unique(of, return_counts=True)
@@ -260,6 +262,8 @@ def products_of(plan: Plan, spec: DataSpec, device: Device) -> list[Product]:
         begun = device == "cuda" and bool(tiles[index]["begun"].any())
         whole = spec.kind == "int" and (group.beta == 1 or not begun)
         exact_sums = whole and limits[index] ** 2 * (group.k + added) <= 1 << 24
+        # Woven products are spread over all steps of a slice of K, however few they are.
+        k = -(-group.k // K_TILE) * K_TILE if woven[index] else group.k
         products.append(
             Product(
                 index=index,
@@ -270,9 +274,9 @@ def products_of(plan: Plan, spec: DataSpec, device: Device) -> list[Product]:
                 c=c,
                 bias=bias,
                 d=dtypes.BY_NAME[group.d],
-                growth=0.0 if exact_sums else _growth(a.dtype, group.k, tiles[index], device),
+                growth=0.0 if exact_sums else _growth(a.dtype, k, tiles[index], device),
                 steps=0 if exact_sums else 2 * group.k,
-                drift=0.0 if exact_sums else statistic.drift(group.k, device),
+                drift=0.0 if exact_sums else statistic.drift(k, device, woven=bool(woven[index])),
                 exact_sums=exact_sums,
                 begun=begun,
                 tiles=tiles[index],

@@ -21,7 +21,7 @@ from gemmctl.kernels.constants import BOX_ROWS, K_TILE, WIDTH_STEP
 Ints = npt.NDArray[np.int64]
 
 VARIABLE = "GEMMCTL_CUBINS"
-FORMAT = 4  # of manifest.json, as cubin/build.py writes it
+FORMAT = 5  # of manifest.json, as cubin/build.py writes it
 NARROW = 32  # rows of A of a tile that has hardly more to multiply than to load
 OPERAND_BYTES = 2  # of an element of A or B, in all kernels there are
 CONSTANTS = {name: value for name, value in vars(constants).items() if name.isupper()}
@@ -35,6 +35,9 @@ class Kernel:
     ``max_width`` rows of D (rows of A, on wgmma's N). ``cluster`` CTAs lie side by side along
     D's columns and share one tile of A. The warpgroups that multiply share every tile
     (cooperative) or, ``pingpong``, have one each and take turns.
+
+    With ``b_unaligned`` it takes a K-major B whose rows begin anywhere, and A as ``Packing`` says
+    that it is woven.
 
     Where ``d_layout`` is col, all that is of products with operands exchanged: its A is the list's
     B, and its rows the list's columns.
@@ -50,6 +53,8 @@ class Kernel:
     d_layout: str
     rows: int
     max_width: int
+    b_bytes: int  # of B in a stage
+    b_unaligned: bool
     ring_bytes: int  # of shared memory: what a launch cuts into stages of A and B
     most_stages: int  # of its narrowest tiles
     threads: int
@@ -92,6 +97,11 @@ class Kernel:
         """What the widths of its tiles are multiples of."""
         return BOX_ROWS if self.a_across else WIDTH_STEP
 
+    @property
+    def finer(self) -> bool:
+        """Whether some tiles of D = alpha A B have widths in steps of FINE_STEP besides."""
+        return not self.a_across and not self.b_unaligned
+
     def stage_bytes(self, widest: Ints | int) -> Ints:
         """Bytes of a stage of the ring, by the rows of A in a launch's widest tile.
 
@@ -101,7 +111,7 @@ class Kernel:
         """
         cut_finer = (widest <= NARROW) | (not self.pingpong)
         rows_of_a = np.where(cut_finer, widest, self.max_width)
-        return (self.rows + rows_of_a) * K_TILE * OPERAND_BYTES
+        return self.b_bytes + rows_of_a * K_TILE * OPERAND_BYTES
 
     def stages(self, widest: Ints | int) -> Ints:
         """Stages that the ring then has."""

@@ -88,6 +88,7 @@ def candidates(made: Plan, kernels: Sequence[Kernel], launch: int) -> list[Plan]
         choice
         for kernel in kernels
         if kernel.multiplies == own.kernel.multiplies
+        and kernel.b_unaligned == own.kernel.b_unaligned
         and tiling.takes(kernel, made.exchanged, own.groups)
         for choice in tiling.choices(made.exchanged, own.groups, kernel, own.machine)
     ]

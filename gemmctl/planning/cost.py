@@ -73,6 +73,7 @@ class Constants:
     stage_latency: float = 1960.0  # until a stage of the ring is full, from when it is free
     joint_latency: float = 140.0  # more where it is free when both CTAs of a cluster are done
     slow_latency: float = 835.0  # more in one cluster of five, which all wait for in a single wave
+    unaligned: float = 0.15  # more of a K tile whose B is copied word by word
     # A tile: what is not hidden behind the tile before
     tile_latency: float = 2020.0
     shared_latency: float = 2400.0  # where two CTAs share an SM
@@ -160,6 +161,7 @@ class Work:
     late: Floats  # share of tiles that are drawn while the one before is at work, no sooner
     shared: Flags | bool  # whether two CTAs fit on an SM
     lines: Flags | bool  # whether operands are exchanged, and D is written by columns
+    unaligned: bool  # whether B is read where it lies, however that is
     multiply: Floats  # cycles of a K tile on the tensor cores
     fed: Floats  # bytes that a CTA draws for a K tile
     crossed: Floats  # those of them that cross lines
@@ -353,8 +355,9 @@ def work_of(launches: Grid, asked: Asked, starts: Ints = ALONE) -> Work:
         late=_late(launches, starts, entries, clusters),
         shared=kernel.ctas_per_sm > 1,
         lines=kernel.d_across,
+        unaligned=kernel.b_unaligned,
         multiply=kernel.rows // WGMMA_ROWS * (K_TILE // 16) * cycles,
-        fed=(kernel.rows + of_a) * (K_TILE * size),
+        fed=kernel.b_bytes + of_a * (K_TILE * size),
         crossed=across * (K_TILE * size),
         crowded=kernel.rows * (K_TILE * size) * beside / CROWD,
         uneven=np.maximum(launches.widths / width, 1.0),
@@ -400,6 +403,7 @@ def times_of(work: Work, constants: Constants) -> Times:
     until_full = constants.stage_latency + of_clusters * work.joint
     feed = np.maximum(fed * work.sharing / constants.feed_bytes, until_full / (work.stages - 1))
     per_k_tile = _both(multiply, feed, constants.exposed_feed)
+    per_k_tile = per_k_tile * (1 + constants.unaligned * work.unaligned)
     turn = np.where(work.finished, constants.finished_latency, constants.turn_latency)
     alone = np.where(work.shared, constants.shared_latency, constants.tile_latency)
     lined = np.where(work.lines, constants.lined, 1.0)

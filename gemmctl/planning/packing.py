@@ -5,10 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
+from gemmctl.kernels.constants import K_TILE
+from gemmctl.kernels.cubins import OPERAND_BYTES
 from gemmctl.lists.problem import Problem
+from gemmctl.operands.dtypes import Bits
 from gemmctl.planning.arena import ALIGNMENT
-from gemmctl.planning.tiling import STRIDE_END, STRIDE_STEP, Flags, Ints
+from gemmctl.planning.tiling import STRIDE_END, STRIDE_STEP, Flags, Ints, Number, copied_beside
+
+BLOCK_BYTES = K_TILE * OPERAND_BYTES  # that are woven: those of a row in a stage
+# What it costs to leave a B where it is, in bytes that could be copied meanwhile: so many, and one
+# for each of so many operations (H200: 16 lists, docs/kernel.md).
+LEFT_BYTES = 12_000_000
+LEFT_FLOP = 2300
 
 
 @dataclass(frozen=True)
@@ -18,6 +28,10 @@ class Packing:
     A copy is of the lines of an operand: its rows or, where they lie across memory, its columns
     (of B the other way about). The lines of a copy begin on 16-byte boundaries, one right behind
     the 16-byte words of another.
+
+    Beside an unaligned B that stays where it is A is ``woven``: its lines are whole blocks of 128
+    bytes, filled up with zeros, and word 8 i + j of the 32 words of 4 bytes in a block has become
+    word 4 j + i, since thread i of four multiplies it (cubin/src/held.cuh).
     """
 
     # One entry per group: byte offsets in the arena, and elements from one line to the next.
@@ -30,13 +44,14 @@ class Packing:
     pitch_bytes: Ints  # from one line of the source to the next
     line_bytes: Ints
     lines: Ints
+    woven: Flags  # these come first
     to: Ints  # byte offset in the arena
     end: int  # of the arena with the copies in it
 
     @property
     def words(self) -> Ints:
         """16-byte words that a line of each copy takes."""
-        return -(-self.line_bytes // STRIDE_STEP)
+        return words(self.line_bytes, self.woven)
 
     @property
     def bytes(self) -> int:
@@ -44,37 +59,78 @@ class Packing:
         return int((self.line_bytes * self.lines).sum())
 
 
-def pack(problem: Problem, a: Ints, b: Ints, begin: int) -> Packing:
-    """Copy what TMA cannot read of A and B to the end of the arena.
+def pack(problem: Problem, a: Ints, b: Ints, begin: int, unaligned: Flags) -> Packing:
+    """Copy what TMA cannot read of A and B to the end of the arena, and weave what has to be.
 
     ``problem`` has every D by rows. Its operands lie at ``a`` and ``b``, and the arena ends at
-    ``begin`` without copies: byte offsets. An operand of a single line is not copied, since
-    nothing steps from it to another; only its leading dimension is a legal one.
+    ``begin`` without copies: byte offsets. Groups with ``unaligned`` kernels have B left where it
+    is, and A woven. Else an operand of a single line is not copied, since nothing steps from it to
+    another; only its leading dimension is a legal one.
     """
     columns = problem.columns
     lines, lengths = _stored(problem)
     sizes, lds, offsets = _both(columns.size("a"), columns.size("b")), _lds(problem), _both(a, b)
-    wrong = _wrong(problem)
-    words = -(-lengths * sizes // STRIDE_STEP)
-    copied = np.flatnonzero(wrong & (lines > 1))
-    taken = -(-(lines * words * STRIDE_STEP)[copied] // ALIGNMENT) * ALIGNMENT
+    read = columns.active & (columns.depth > 0)
+    none = np.zeros_like(unaligned)
+    woven, left = _both(unaligned & read, none), _both(none, unaligned)
+    wrong = (_wrong(problem) & ~left) | woven
+    per_line = words(lengths * sizes, woven)
+    copied = np.append(np.flatnonzero(woven), np.flatnonzero(wrong & ~woven & (lines > 1)))
+    taken = -(-(lines * per_line * STRIDE_STEP)[copied] // ALIGNMENT) * ALIGNMENT
     ends = begin + np.cumsum(taken)
-    read = offsets.copy()
-    read[copied] = ends - taken
-    read_a, read_b = np.split(read, 2)
-    lda, ldb = np.split(np.where(wrong, words * STRIDE_STEP // sizes, lds), 2)
+    lies = offsets.copy()
+    lies[copied] = ends - taken
+    lies_a, lies_b = np.split(lies, 2)
+    lda, ldb = np.split(np.where(wrong, per_line * STRIDE_STEP // sizes, lds), 2)
     return Packing(
-        a=read_a,
-        b=read_b,
+        a=lies_a,
+        b=lies_b,
         lda=lda,
         ldb=ldb,
         source=offsets[copied],
         pitch_bytes=(lds * sizes)[copied],
         line_bytes=(lengths * sizes)[copied],
         lines=lines[copied],
+        woven=woven[copied],
         to=ends - taken,
         end=int(ends[-1]) if len(ends) else begin,
     )
+
+
+def left_in_place(problem: Problem, groups: Ints) -> Flags:
+    """Groups of a launch that are faster with a B that TMA cannot read left where it is, if any.
+
+    To multiply it takes longer than what TMA reads, but it is not copied; A is in any case.
+    """
+    columns = problem.columns
+    size = columns.size("b")[groups]
+    m, n, k = columns.m[groups], columns.n[groups], columns.depth[groups]
+    off = columns.ldb[groups] * size % STRIDE_STEP != 0
+    may: Flags = off & copied_beside(problem)[groups] & (n > 1) & (k > 0)
+    a_off = columns.lda[groups] * columns.size("a")[groups] % STRIDE_STEP != 0
+    saved = (n - np.where(a_off, 0, m)) * k * size * may
+    flop = 2 * m * n * k * may
+    worth: Flags = may & (saved.sum() > LEFT_BYTES + flop.sum() / LEFT_FLOP)
+    return worth
+
+
+def words(line_bytes: npt.ArrayLike, woven: npt.ArrayLike) -> Ints:
+    """16-byte words that a line of a copy takes."""
+    step = np.where(woven, BLOCK_BYTES, STRIDE_STEP)
+    found: Ints = -(-np.asarray(line_bytes) // step) * step // STRIDE_STEP
+    return found
+
+
+def weave(lines: Bits) -> Bits:
+    """Lines of whole blocks as ``Packing`` says that they are woven, of elements of any size."""
+    blocks = np.ascontiguousarray(lines).view(np.uint32).reshape(-1, 4, 8)
+    return blocks.transpose(0, 2, 1).copy().view(lines.dtype).reshape(lines.shape)
+
+
+def unweave(lines: Bits) -> Bits:
+    """Lines as they were before they were woven."""
+    blocks = np.ascontiguousarray(lines).view(np.uint32).reshape(-1, 8, 4)
+    return blocks.transpose(0, 2, 1).copy().view(lines.dtype).reshape(lines.shape)
 
 
 def remedies(problem: Problem) -> list[str]:
@@ -116,7 +172,7 @@ def _lds(problem: Problem) -> Ints:
     return _both(problem.columns.lda, problem.columns.ldb)
 
 
-def _both(of_a: Ints, of_b: Ints) -> Ints:
+def _both(of_a: npt.NDArray[Number], of_b: npt.NDArray[Number]) -> npt.NDArray[Number]:
     """What every A has, then what every B has."""
     return np.concatenate([of_a, of_b])
 

@@ -22,7 +22,7 @@ from gemmctl.planning import cost, tail, tiling
 from gemmctl.planning.arena import Layout, lay_out
 from gemmctl.planning.choosing import choose
 from gemmctl.planning.exchange import exchanged, swapped
-from gemmctl.planning.packing import Packing, pack
+from gemmctl.planning.packing import Packing, left_in_place, pack
 from gemmctl.planning.queue import Queue, in_turn, side_by_side
 from gemmctl.planning.refusals import Refusal, refusals
 from gemmctl.planning.tiling import H200, Choice, Ints, Launch, Machine
@@ -181,7 +181,10 @@ def _plan(
     columns = problem.columns
     m, n, k = columns.m, columns.n, columns.depth
     layout, moved = lay_out(problem)
-    packing = pack(work, *swapped(problem, layout.a, layout.b), layout.size)
+    woven = np.zeros(len(problem.groups), bool)
+    for cut in launches:
+        woven[cut.groups] = cut.kernel.b_unaligned
+    packing = pack(work, *swapped(problem, layout.a, layout.b), layout.size, woven)
     return Plan(
         problem=problem,
         exchanged=work,
@@ -200,18 +203,25 @@ def alike(problem: Problem, kernels: Sequence[Kernel]) -> Iterator[tuple[Ints, l
     """The groups of each launch, which have elements and share types and layouts, and its kernels.
 
     Every D of the problem is by rows. In the order of the first groups of each sort, be they empty
-    or not.
+    or not; groups with an unaligned B that is not copied are a sort of their own.
     """
     columns = problem.columns
     sorts = columns.a * len(dtypes.BY_NAME) + columns.d
     sorts = (sorts * len(LAYOUTS) + columns.a_layout) * len(LAYOUTS) + columns.b_layout
     for first in sorted(np.unique(sorts, return_index=True)[1].tolist()):
         groups = np.flatnonzero(columns.active & (sorts == sorts[first]))
-        if len(groups):
-            group = problem.groups[first]
-            wanted = group.a, group.d, group.a_layout, group.b_layout
-            fitting = [kernel for kernel in kernels if kernel.multiplies == wanted]
-            yield groups, [one for one in fitting if tiling.takes(one, problem, groups)]
+        group = problem.groups[first]
+        wanted = group.a, group.d, group.a_layout, group.b_layout
+        fitting = [kernel for kernel in kernels if kernel.multiplies == wanted]
+        unaligned = [kernel for kernel in fitting if kernel.b_unaligned]
+        aligned = [kernel for kernel in fitting if not kernel.b_unaligned]
+        if unaligned and aligned:
+            left = left_in_place(problem, groups)
+        else:
+            left = np.full(len(groups), bool(unaligned))
+        for some, able in ((groups[left], unaligned), (groups[~left], aligned)):
+            if len(some):
+                yield some, [one for one in able if tiling.takes(one, problem, some)]
 
 
 def _choose_each(

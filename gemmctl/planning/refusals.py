@@ -13,6 +13,7 @@ from gemmctl.kernels.cubins import Kernel
 from gemmctl.lists.problem import LAYOUTS, Columns, Group, Problem
 from gemmctl.operands import dtypes
 from gemmctl.planning.exchange import exchanged
+from gemmctl.planning.tiling import NEAR_BYTES
 
 MAX_TILES = 1 << 24  # entries of a problem's tile lists: 1 GB, for a D that fills an H200's memory
 
@@ -32,6 +33,7 @@ def refusals(problem: Problem, kernels: Sequence[Kernel]) -> list[Refusal]:
         *_layouts(by_rows.columns, kernels),
         *_gates(problem.columns),
         *_by_columns(by_rows, kernels),
+        *_unaligned(by_rows, kernels),
     ]
     return [*_told(problem, rules), *_too_many_tiles(problem, by_rows.columns)]
 
@@ -170,6 +172,29 @@ def _by_columns(problem: Problem, kernels: Sequence[Kernel]) -> Iterator[Rule]:
         columns = problem.columns
         yield columns.active & columns.more, more
         yield columns.active & ~columns.whole_words, elements
+
+
+def _unaligned(problem: Problem, kernels: Sequence[Kernel]) -> Iterator[Rule]:
+    """What kernels that copy B as it lies cannot compute, where there are no others."""
+
+    def gate(group: Group) -> Iterator[Refusal]:
+        yield (
+            group.where("gate"),
+            f"{kernels[0].name} takes columns of B as they lie, and a gate needs them in another "
+            "order; leave the choice of a kernel to the plan",
+        )
+
+    def far(group: Group) -> Iterator[Refusal]:
+        yield (
+            group.where("lda" if group.across("d") else "ldb"),
+            f"{kernels[0].name} takes rows that lie less than {NEAR_BYTES} bytes apart; leave the "
+            "choice of a kernel to the plan",
+        )
+
+    if all(kernel.b_unaligned for kernel in kernels):
+        columns = problem.columns
+        yield columns.active & (columns.gate != 0), gate
+        yield columns.active & (columns.ldb * columns.size("b") >= NEAR_BYTES), far
 
 
 def _too_many_tiles(problem: Problem, columns: Columns) -> Iterator[Refusal]:

@@ -41,6 +41,7 @@ PACK = np.dtype(
         ("to", np.uint64),
         ("first", np.uint64),
         ("end", np.uint64),
+        ("woven", np.uint64),  # whether lines are woven, and filled up with zeros to whole blocks
     ]
 )
 
@@ -125,6 +126,7 @@ def packs(plan: Plan, base: int) -> npt.NDArray[np.void]:
     records["source"] = packing.source.astype(np.uint64) + np.uint64(base)
     records["to"] = packing.to.astype(np.uint64) + np.uint64(base)
     records["pitch_bytes"], records["line_bytes"] = packing.pitch_bytes, packing.line_bytes
+    records["woven"] = packing.woven
     words = packing.lines * packing.words
     records["end"] = np.cumsum(words)
     records["first"] = records["end"] - words.astype(np.uint64)

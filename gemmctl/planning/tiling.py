@@ -44,6 +44,7 @@ Number = TypeVar("Number", np.int64, np.float64, np.bool_)
 # TMA: strides are multiples of 16 bytes and below 2^40 (PTX ISA, tensor maps).
 STRIDE_STEP = 16
 STRIDE_END = 1 << 40
+NEAR_BYTES = 1 << 24  # from row to row of B: 256 of them are within 32 bits of each other
 
 # One entry of the tile list, as the kernel reads it. There are three kinds of entries; Tile in
 # cubin/src/records.cuh explains them.
@@ -284,7 +285,7 @@ def grid(
     fusing, biased = fused(problem, groups), columns.bias[groups] != 0
     bare = (columns.beta[groups] == 0) & ~biased & ~fusing
     plain = bare & problem.columns.whole_words[groups] & (parts == 1)
-    has_code = (finer > FINE_FROM) & (finer < FINE_TO) & (not kernel.a_across)
+    has_code = (finer > FINE_FROM) & (finer < FINE_TO) & kernel.finer
     finer = np.where(plain & has_code, finer, widths)
     tiles = _ceil(m, finer) * wide
     saved = 2 * (widths - finer) * tiles * kernel.rows * k_tiles * K_TILE // WGMMA_FLOP
@@ -344,12 +345,27 @@ def seen(problem: Problem, kernel: Kernel) -> Columns:
 def takes(kernel: Kernel, problem: Problem, groups: Ints) -> bool:
     """Whether a kernel for their types and layouts can compute these groups.
 
-    One that writes D by columns only knows D = alpha A B in whole 16-byte words.
+    One that writes D by columns only knows D = alpha A B in whole 16-byte words, and one that B may
+    be unaligned of knows no gates.
     """
+    columns = problem.columns
+    if kernel.b_unaligned:
+        return bool(copied_beside(problem)[groups].all())
     if not kernel.d_across:
         return True
-    columns = problem.columns
     return bool((columns.whole_words & ~columns.more)[groups].all())
+
+
+def copied_beside(problem: Problem) -> Flags:
+    """Groups whose B warps of a kernel can copy while others multiply.
+
+    Its rows come as they lie, not as a gate takes them, and those of a tile begin within 2^32 bytes
+    of each other.
+    """
+    columns = problem.columns
+    near = columns.ldb * columns.size("b") < NEAR_BYTES
+    found: Flags = near & (columns.gate == 0) & ~columns.across("a") & ~columns.across("b")
+    return found
 
 
 def fused(problem: Problem, groups: Ints) -> Flags:

@@ -42,7 +42,7 @@ from gemmctl.lists.problem import ACTIVATIONS, BIASES, GATES, Problem
 from gemmctl.operands import data, dtypes
 from gemmctl.operands.data import DataSpec
 from gemmctl.operands.digest import digest
-from gemmctl.planning import plan, tables, tail, tiling
+from gemmctl.planning import packing, plan, tables, tail, tiling
 from gemmctl.planning.plan import Plan
 from gemmctl.planning.tiling import Choice, seen
 from support import cut_as, environment, make_problem, takes_all
@@ -214,7 +214,7 @@ def test_every_kernel_is_right_at_every_width_that_it_has_code_for(
 ) -> None:
     monkeypatch.setattr(tiling, "FINE_BEGIN", -np.inf)  # finer widths, worth it or not
     widths = set(range(kernel.width_step, kernel.max_width + 1, kernel.width_step))
-    if not kernel.a_across:
+    if kernel.finer:
         widths.update(range(FINE_FROM, min(FINE_TO, kernel.max_width), FINE_STEP))
     made, spec = at_widths(kernel, widths), DataSpec(kind, 12)
     with ran(device, made, spec) as session:
@@ -543,6 +543,8 @@ def test_tensor_maps_are_those_of_the_driver(device: CudaDevice, kernel: Kernel)
     made = planned(awkward_for(kernel) + "".join(gated if takes_gates(kernel) else []), kernel)
     (launch,), columns, layout = made.launches, seen(made.exchanged, kernel), made.layout
     of_a, of_b = (layout.b, layout.a) if kernel.d_across else (layout.a, layout.b)
+    if kernel.b_unaligned:
+        of_a = made.packing.a
     size = dtypes.BY_NAME[kernel.operand].size
     with device.open(made, DataSpec("int", 0)) as session:
         (ready,) = session.ready
@@ -570,12 +572,19 @@ def test_tensor_maps_are_those_of_the_driver(device: CudaDevice, kernel: Kernel)
             if kernel.b_across:
                 b = (n, k), (ld_b,), (BOX_ROWS, K_TILE)
             matrices = [(kernel.operand, of_a, *a), (kernel.operand, of_b, *b)]
+            if kernel.b_unaligned:  # A is woven, and no map brings B
+                ld_a = int(made.packing.lda[group])
+                a = (ld_a, m), (ld_a * size,), (K_TILE, width // kernel.cluster)
+                matrices = [(kernel.operand, of_a, *a), None]
             of_group = launch.tiles[launch.tiles["group"] == i]
             if (of_group["c_stages"] > 0).any() and not (of_group["flags"] & TILE_RESIDUES).any():
                 ld_c = int(columns.ldc[group] * columns.size("c")[group])
                 dtype_c = "f32" if n_of_c == 32 else "bf16"
                 matrices.append((dtype_c, layout.c, (n, m), (ld_c,), (n_of_c, width)))
-            for which, (dtype, offsets, *extents_strides_box) in enumerate(matrices):
+            for which, matrix in enumerate(matrices):
+                if matrix is None:
+                    continue
+                dtype, offsets, *extents_strides_box = matrix
                 at = session.base + int(offsets[group])
                 expected = encode_map(dtype, at, *extents_strides_box)
                 assert np.array_equal(got[i, which], expected), (group, "ABC"[which])
@@ -678,6 +687,51 @@ def test_rows_off_16_byte_boundaries_are_packed(
         assert wrong(made, session, spec) == []
 
 
+UNALIGNED = [of for of in KERNELS if of.b_unaligned]
+
+
+@pytest.mark.parametrize("kernel", UNALIGNED, ids=named)
+@pytest.mark.parametrize("k", [1, 7, 63, 64, 65, 250, 2041])
+def test_an_unaligned_b_is_right_wherever_its_rows_begin_and_end(
+    device: CudaDevice, kernel: Kernel, k: int
+) -> None:
+    groups = ", ".join(
+        f"{{m: {m}, n: {n}, k: {k}, lda: {k + i}, ldb: {k + longer}, ldc: {n + 5}, beta: {i % 2}}}"
+        for longer in range(9)
+        for i, (m, n) in enumerate([(1, 1), (33, 300), (257, 129), (16, 512)])
+    )
+    made = planned(f"{head_of(kernel)}  - {{name: x, groups: [{groups}]}}\n", kernel)
+    spec = DataSpec("int", 59)
+    with ran(device, made, spec) as session:
+        assert wrong(made, session, spec) == []
+        repeat_alike(session, made, 100)
+
+
+@pytest.mark.parametrize("kernel", UNALIGNED, ids=named)
+def test_short_sums_beside_an_unaligned_b_lose_no_more_than_is_explained(
+    device: CudaDevice, kernel: Kernel
+) -> None:
+    groups = ", ".join(f"{{m: 200, n: 300, k: {k}}}" for k in (1, 4, 8, 15, 16, 17, 24, 33, 65, 72))
+    made = planned(f"{head_of(kernel)}  - {{name: x, groups: [{groups}]}}\n", kernel)
+    spec = DataSpec("normal", 67)
+    with ran(device, made, spec) as session:
+        assert wrong(made, session, spec) == []
+
+
+@pytest.mark.parametrize("kernel", UNALIGNED, ids=named)
+def test_what_lies_beside_the_rows_of_an_unaligned_b_does_not_count(
+    device: CudaDevice, kernel: Kernel
+) -> None:
+    """Between its rows and behind the last one there are NaN: the arena is filled with 0xFF."""
+    groups = ", ".join(
+        f"{{m: 40, n: {n}, k: {k}, ldb: {k + 67}}}" for n in (127, 128, 300) for k in (61, 64, 129)
+    )
+    made = planned(f"{head_of(kernel)}  - {{name: x, groups: [{groups}]}}\n", kernel)
+    spec = DataSpec("int", 61)
+    with ran(device, made, spec) as session:
+        assert wrong(made, session, spec) == []
+
+
 @every_fusing_kernel
 @pytest.mark.parametrize(
     "more",
@@ -755,15 +809,16 @@ def test_the_gpu_packs_lines_as_numpy_does(device: CudaDevice) -> None:
         (80_000, 16, 16, 1000), (100_001, 3, 1, 5000), (120_002, 1 << 17, 100_000, 7),
     ]  # fmt: skip
     memory = np.random.default_rng(2).integers(0, 256, 1 << 20, np.uint8)
-    words = [-(-length // 16) * count for _, _, length, count in lines]
+    lines = [(*line, woven) for woven in (True, False) for line in lines if line[2] % 2 < 2 - woven]
+    words = [int(packing.words(length, woven)) * count for _, _, length, count, woven in lines]
     ends = np.cumsum(words)
     with ExitStack() as cleanup:
         at = device.allocate(memory.nbytes, cleanup)
         to = device.allocate(16 * int(ends[-1]) + 16, cleanup)
         records = np.array(
             [
-                (at + begin, pitch, length, to + 16 * (end - own), end - own, end)
-                for (begin, pitch, length, _), own, end in zip(
+                (at + begin, pitch, length, to + 16 * (end - own), end - own, end, woven)
+                for (begin, pitch, length, _, woven), own, end in zip(
                     lines, words, ends.tolist(), strict=True
                 )
             ],
@@ -780,11 +835,14 @@ def test_the_gpu_packs_lines_as_numpy_does(device: CudaDevice) -> None:
             [ctypes.c_uint64(told), ctypes.c_uint32(len(records))],
         )
         found = device.download(to, 16 * int(ends[-1]) + 16)
-    for (begin, pitch, length, count), own, end in zip(lines, words, ends.tolist(), strict=True):
-        shape = count, length
-        copies = found[16 * (end - own) : 16 * end].reshape(count, -1)[:, :length]
-        source = np.ndarray(shape, np.uint8, memory, begin, (pitch, 1))
-        assert np.array_equal(copies, source), (begin, pitch, length)
+    for line, own, end in zip(lines, words, ends.tolist(), strict=True):
+        begin, pitch, length, count, woven = line
+        copies = found[16 * (end - own) : 16 * end].reshape(count, -1)
+        source = np.ndarray((count, length), np.uint8, memory, begin, (pitch, 1))
+        if woven:
+            copies = packing.unweave(copies)
+            assert not copies[:, length:].any(), line
+        assert np.array_equal(copies[:, :length], source), line
     assert (found[-16:] == 0xFF).all()
 
 

@@ -18,6 +18,12 @@ __device__ __forceinline__ void copy_later(T& to, const T& from) {
                  : "memory");
 }
 
+// 16 bytes from global to shared memory, both at multiples of 16, of which only the first `bytes` are read; the
+// others become zeros. (With a hint for the L2, ptxas 13.0.88 made illegal instructions of some.)
+__device__ __forceinline__ void copy_16(uint32_t to, uint64_t from, uint32_t bytes) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
+}
+
 __device__ __forceinline__ void await_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
 __device__ __forceinline__ uint4 load_shared(uint32_t address) {

@@ -98,6 +98,16 @@ __device__ __forceinline__ void wait() {
                  : "r"(a_rows), "r"(b_rows), "n"(accumulate), "n"(SWIZZLE_128 | STRIDE),                    \
                    "n"(a_across), "n"(b_across))
 
+// The same with A in registers, four of two elements each, and B K-major.
+#define ISSUE_HELD(width, count, type, a0, a1, a2, a3, b, keep, high)                                       \
+    asm volatile("{\n.reg .pred keep;\nsetp.ne.b32 keep, %" #keep ", 0;\n"                                  \
+                 ".reg .b64 b;\nmov.b64 b, {%" #b ", %" #high "};\n"                                       \
+                 "wgmma.mma_async.sync.aligned.m64n" #width "k16.f32." type "." type                        \
+                 " {" NAMES_##count "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, b, keep, 1, 1, 0;\n}"      \
+                 : VALUES_##count                                                                           \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b_rows), "n"(accumulate),                \
+                   "n"(SWIZZLE_128 | STRIDE))
+
 // Asm operands are numbered: `count` accumulators, the descriptors' lower halves, the flag, the upper half,
 // whether A and B are MN-major.
 #define MULTIPLY(width, count, a, b, keep, high, across_a, across_b)                                        \
@@ -139,8 +149,44 @@ MULTIPLY(224, 112, 112, 113, 114, 115, 116, 117)
 MULTIPLY(240, 120, 120, 121, 122, 123, 124, 125)
 MULTIPLY(256, 128, 128, 129, 130, 131, 132, 133)
 
+// Asm operands: `count` accumulators, A's registers, B's descriptor's lower half, the flag, the upper half.
+#define MULTIPLY_HELD(width, count, a0, a1, a2, a3, b, keep, high)                                          \
+    template <>                                                                                             \
+    struct MultiplyHeld<width> {                                                                            \
+        template <class Operand, bool accumulate>                                                           \
+        static __device__ __forceinline__ void issue(float (&d)[count], const uint32_t (&a)[4],             \
+                                                     uint32_t b_rows) {                                     \
+            if constexpr (std::is_same_v<Operand, Bf16>)                                                    \
+                ISSUE_HELD(width, count, "bf16", a0, a1, a2, a3, b, keep, high);                            \
+            else                                                                                            \
+                ISSUE_HELD(width, count, "f16", a0, a1, a2, a3, b, keep, high);                             \
+        }                                                                                                   \
+    };
+
+template <int width>
+struct MultiplyHeld;
+
+MULTIPLY_HELD(16, 8, 8, 9, 10, 11, 12, 13, 14)
+MULTIPLY_HELD(32, 16, 16, 17, 18, 19, 20, 21, 22)
+MULTIPLY_HELD(48, 24, 24, 25, 26, 27, 28, 29, 30)
+MULTIPLY_HELD(64, 32, 32, 33, 34, 35, 36, 37, 38)
+MULTIPLY_HELD(80, 40, 40, 41, 42, 43, 44, 45, 46)
+MULTIPLY_HELD(96, 48, 48, 49, 50, 51, 52, 53, 54)
+MULTIPLY_HELD(112, 56, 56, 57, 58, 59, 60, 61, 62)
+MULTIPLY_HELD(128, 64, 64, 65, 66, 67, 68, 69, 70)
+MULTIPLY_HELD(144, 72, 72, 73, 74, 75, 76, 77, 78)
+MULTIPLY_HELD(160, 80, 80, 81, 82, 83, 84, 85, 86)
+MULTIPLY_HELD(176, 88, 88, 89, 90, 91, 92, 93, 94)
+MULTIPLY_HELD(192, 96, 96, 97, 98, 99, 100, 101, 102)
+MULTIPLY_HELD(208, 104, 104, 105, 106, 107, 108, 109, 110)
+MULTIPLY_HELD(224, 112, 112, 113, 114, 115, 116, 117, 118)
+MULTIPLY_HELD(240, 120, 120, 121, 122, 123, 124, 125, 126)
+MULTIPLY_HELD(256, 128, 128, 129, 130, 131, 132, 133, 134)
+
 #undef MULTIPLY
 #undef ISSUE
+#undef MULTIPLY_HELD
+#undef ISSUE_HELD
 #undef EIGHT
 #undef FOUR
 

@@ -21,7 +21,7 @@ struct Templates {
 extern "C" __global__ void __launch_bounds__(MAP_THREADS)
     build_maps(const __grid_constant__ Templates templates, const __grid_constant__ Groups groups,
                uint32_t group_count, Maps* maps, uint32_t operand_bytes, uint32_t a_across,
-               uint32_t b_across) {
+               uint32_t b_across, uint32_t a_woven) {
     __shared__ TensorMap built[MAP_THREADS];
     const uint32_t first = blockIdx.x * MAP_THREADS, mine = first + threadIdx.x;
     const uint32_t group = mine / MAPS, which = mine % MAPS;
@@ -40,8 +40,12 @@ extern "C" __global__ void __launch_bounds__(MAP_THREADS)
             ptx::tensor_map_stride<0>(map, row_bytes);
         };
         if (which == 0) {
-            matrix(templates.a[step], groups.ptr_a[group], a_across ? m : k, a_across ? k : m,
+            // The K of a woven one ends with its lines, in zeros; an empty one stays unused.
+            const uint32_t columns = a_woven ? (k > 0 ? groups.ld_a[group] : 0) : a_across ? m : k;
+            matrix(templates.a[step], groups.ptr_a[group], columns, a_across ? k : m,
                    groups.ld_a[group] * operand_bytes);
+        } else if (which == 1 && a_woven) {
+            built[threadIdx.x] = templates.b;  // not used: its rows may lie as no map can say
         } else if (which == 1) {
             const uint64_t row_bytes = groups.ld_b[group] * operand_bytes;
             if (gate == GATE_NONE) {

@@ -426,6 +426,7 @@ class CudaSession:
             ctypes.c_uint32(dtypes.BY_NAME[kernel.operand].size),
             ctypes.c_uint32(kernel.a_across),
             ctypes.c_uint32(kernel.b_across),
+            ctypes.c_uint32(kernel.b_unaligned),
         ]
 
     def _residue_arguments(self, ready: _Ready) -> list[Any]:
