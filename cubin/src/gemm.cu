@@ -11,8 +11,8 @@
 
 #include "config.cuh"
 #include "consume.cuh"
-#include "load.cuh"
 #include "copy.cuh"
+#include "load.cuh"
 #include "ptx/barriers.cuh"
 #include "ptx/cluster.cuh"
 #include "ptx/memory.cuh"

@@ -7,7 +7,6 @@
 #include "multiply.cuh"
 #include "ptx/barriers.cuh"
 #include "ptx/memory.cuh"
-#include "ptx/registers.cuh"
 #include "ptx/wgmma.cuh"
 #include "records.cuh"
 #include "ring.cuh"
