@@ -95,7 +95,7 @@ def drawn_problem(draw: st.DrawFn, of: Kernel, k: st.SearchStrategy[int]) -> Pro
 
 
 def drawn_choice(draw: st.DrawFn, of: Kernel, least_splits: int = 1) -> Choice:
-    width = of.width_step * draw(st.integers(1, of.max_width // of.width_step))
+    width = WIDTH_STEP * draw(st.integers(1, of.max_width // WIDTH_STEP))
     return Choice(of.name, width, draw(st.integers(least_splits, 9)))
 
 
@@ -474,29 +474,30 @@ def test_parts_of_a_sum_have_whole_steps() -> None:
     assert set(split.tiles["width"].tolist()) == {160, REDUCED_ROWS}
 
 
-def test_where_k_lies_across_a_tiles_multiply_whole_boxes() -> None:
-    some = make_problem("m: 136, n: 200, k: 640, a_layout: col")
+def test_where_k_lies_across_a_whole_boxes_are_loaded_and_no_more_is_multiplied() -> None:
+    some = make_problem("m: 300, n: 200, k: 640, a_layout: col")
     wanted = ("128x192-c2p", "bf16", "bf16", "col", "col")
     (of,) = (k for k in KERNELS if (k.name, *k.multiplies) == wanted)
     launch = cut_as(some, np.arange(1), of, Choice(of.name, 192))
-    assert launch.widths.tolist() == launch.boxes.tolist() == [192]
+    assert launch.boxes.tolist() == [192]
+    assert (launch.widths.tolist(), launch.last.tolist()) == ([160], [144])
 
 
 @given(cuts() | joined_cuts())
 def test_every_tile_has_a_width_that_its_kernel_has_code_for(drawn: Cut) -> None:
     _, launch = drawn
     tiles = launch.tiles[launch.tiles["k_tiles"] > 0]
-    step = launch.kernel.width_step
-    fine = tiles["width"] % step > 0
+    fine = tiles["width"] % WIDTH_STEP > 0
     finer = np.arange(FINE_FROM + FINE_STEP, FINE_TO, FINE_STEP)
-    assert np.isin(tiles["width"][fine], finer).all() and (fine.any() <= (step == WIDTH_STEP))
+    assert np.isin(tiles["width"][fine], finer).all() and fine.any() <= launch.kernel.finer
     assert (tiles["flags"][fine] & (TILE_WORDS | TILE_FUSED | TILE_ADDED) == TILE_WORDS).all()
     assert (tiles["splits"][fine] == 0).all()
-    assert (tiles["box"] % step == 0).all()
+    assert (tiles["box"] % launch.kernel.box_step == 0).all()
     assert (tiles["width"] <= tiles["box"]).all() and (
         tiles["box"] <= launch.kernel.max_width
     ).all()
-    fused = tiles["width"][tiles["flags"] & (TILE_FUSED | TILE_C_FIRST) > 0]
+    few = TILE_FUSED | TILE_C_FIRST | (0 if launch.kernel.biased_finer else TILE_BIAS)
+    fused = tiles["width"][tiles["flags"] & few > 0]
     assert ((fused % FUSED_STEP == 0) | (fused == FUSED_NARROW)).all()
 
 
@@ -508,10 +509,10 @@ def test_tiles_are_as_few_as_their_width_allows_and_no_wider_than_that_takes(dra
     m, widths = columns.m[launch.groups][plain], launch.widths[plain]
     high = -(-m // launch.choice.width)  # tiles on top of each other
     assert (launch.widths <= max(launch.choice.width, FUSED_NARROW)).all()
-    step = launch.kernel.width_step
-    assert (launch.widths % FINE_STEP == 0).all() and (launch.boxes[plain] % step == 0).all()
+    assert (launch.widths % FINE_STEP == 0).all()
+    assert (launch.boxes % launch.kernel.box_step == 0).all()
     assert (-(-m // widths) <= high).all()
-    assert ((launch.boxes[plain] - step) * high < m).all()
+    assert ((-(-widths // WIDTH_STEP) - 1) * WIDTH_STEP * high < m).all()
 
 
 # Split sums

@@ -23,7 +23,6 @@ struct Config {
     // multiplications, which A is woven for (unaligned.cuh).
     static constexpr bool b_unaligned = B_UNALIGNED;
     static constexpr int max_width = MAX_WIDTH;
-    static constexpr int width_step = a_across ? BOX_ROWS : WIDTH_STEP;  // of widths there is code for
     static constexpr int ring_bytes = RING_BYTES;    // for stages of A and B
     static constexpr int most_stages = MOST_STAGES;  // of the narrowest tiles
     static constexpr int cluster = CLUSTER;
@@ -58,7 +57,7 @@ struct Config {
     static_assert(row_bytes == 128, "a stage's rows are as long as the span of the swizzle");
     static_assert(BOX_ROWS * 2 == 128, "and so are the lines of operands that K lies across");
     static_assert(K_TILE / cluster % 8 == 0, "a CTA's share of K begins where the swizzle does");
-    static_assert(max_width % width_step == 0 && max_width <= WIDTHS * WIDTH_STEP,
+    static_assert(max_width % WIDTH_STEP == 0 && max_width <= WIDTHS * WIDTH_STEP,
                   "the kernel has a main loop for these widths");
     static_assert(most_stages * (b_bytes + WIDTH_STEP * row_bytes) <= ring_bytes, "all fit");
     static_assert(!pingpong || stages > 2 * (rows / 64),

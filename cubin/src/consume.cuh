@@ -28,16 +28,23 @@ __host__ __device__ constexpr bool fusible(int width) {
     return !C::d_across && (width % FUSED_STEP == 0 || width == FUSED_NARROW);
 }
 
-// Widths with code: multiples of the kernel's step, and finer ones for tiles of D = alpha A B alone.
+// Those with code for a bias and relu: all but the finest in pingpong kernels, and elsewhere those above. Where
+// warpgroups share tiles it is fetched for longer than fewer rows save; and where K lies across A, the compiler
+// would take a tenth longer for what nobody asked for.
 template <class C>
+__host__ __device__ constexpr bool biasable(int width) {
+    return fusible<C>(width) || (C::pingpong && !C::a_across);
+}
+
+// Widths with code: multiples of WIDTH_STEP, and finer ones for tiles of D = alpha A B alone.
 __host__ __device__ constexpr bool fine(int width) {
-    return width % C::width_step != 0;
+    return width % WIDTH_STEP != 0;
 }
 template <class C>
 __host__ __device__ constexpr bool has_code(int width) {
     const bool finer = width % FINE_STEP == 0 && width > FINE_FROM && width < FINE_TO && !C::a_across &&
                        !C::b_unaligned;
-    return width <= C::max_width && (!fine<C>(width) || finer);
+    return width <= C::max_width && (!fine(width) || finer);
 }
 
 // One lane of each warp gives back tile number `n`, once all have read its record.
@@ -184,7 +191,7 @@ __device__ __forceinline__ bool consume_tile(Shared<C>& shared, const Params& pa
             }                                                                                 \
             if constexpr (C::pingpong) ptx::await_copies();                                   \
             const Ending ending(tile);                                                        \
-            if (fine<C>(w) || (C::d_across ? ending.splits == 0 : ending.plain())) {          \
+            if (fine(w) || (C::d_across ? ending.splits == 0 : ending.plain())) {          \
                 /* Where D lies is there; by rows, a later barrier shows it. */               \
                 if (C::d_across && C::pingpong) ptx::warpgroup_sync(consumer);                \
                 finish_plainly<!C::d_across>(sums, ending.alpha, ending.flags);               \
@@ -198,7 +205,7 @@ __device__ __forceinline__ bool consume_tile(Shared<C>& shared, const Params& pa
                 give_back_early(C::pingpong);                                                 \
                 add_blocks(sums, ending.alpha, kept, 0);                                      \
                 break;                                                                        \
-            } else {                                                                          \
+            } else if constexpr (biasable<C>(w)) {                                            \
                 if constexpr (!C::pingpong) ptx::await_copies();                              \
                 ptx::warpgroup_sync(consumer);                                                \
                 Kept kept = keep();                                                           \

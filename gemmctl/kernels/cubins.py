@@ -93,14 +93,19 @@ class Kernel:
         return self.d_layout == "col"
 
     @property
-    def width_step(self) -> int:
-        """What the widths of its tiles are multiples of."""
+    def box_step(self) -> int:
+        """What the rows of A that are loaded for a tile are multiples of."""
         return BOX_ROWS if self.a_across else WIDTH_STEP
 
     @property
     def finer(self) -> bool:
         """Whether some tiles of D = alpha A B have widths in steps of FINE_STEP besides."""
         return not self.a_across and not self.b_unaligned
+
+    @property
+    def biased_finer(self) -> bool:
+        """Whether a bias has code at every multiple of WIDTH_STEP, not of FUSED_STEP alone."""
+        return self.pingpong and not self.a_across
 
     def stage_bytes(self, widest: Ints | int) -> Ints:
         """Bytes of a stage of the ring, by the rows of A in a launch's widest tile.

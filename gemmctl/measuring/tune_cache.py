@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gemmctl.device.base import Facts
+from gemmctl.kernels.constants import WIDTH_STEP
 from gemmctl.kernels.cubins import Manifest
 from gemmctl.lists.problem import Problem
 from gemmctl.planning.exchange import exchanged
@@ -121,9 +122,7 @@ class TuneCache:
             kernel = {kernel.name: kernel for kernel in fitting}[choice.kernel]
             if {type(choice.width), type(choice.splits)} != {int}:
                 raise TypeError
-            if choice.width not in range(
-                kernel.width_step, kernel.max_width + 1, kernel.width_step
-            ):
+            if choice.width not in range(WIDTH_STEP, kernel.max_width + 1, WIDTH_STEP):
                 raise ValueError
             if not 1 <= choice.splits <= MAX_SPLITS:
                 raise ValueError

@@ -32,6 +32,7 @@ from gemmctl.kernels.constants import (
     TILE_RESIDUES,
     TILE_WORDS,
     TYPE_F32,
+    WIDTH_STEP,
 )
 from gemmctl.kernels.cubins import Kernel
 from gemmctl.lists.problem import Columns, Problem
@@ -161,8 +162,8 @@ class Grid:
 
     @property
     def boxes(self) -> Ints:
-        """Rows of A that are loaded for a tile; those of widths in finer steps have some more."""
-        step = self.kernel.width_step
+        """Rows of A that are loaded for a tile: as many boxes as its width takes."""
+        step = self.kernel.box_step
         return _ceil(self.widths, step) * step
 
     @property
@@ -266,6 +267,7 @@ def grid(
     makes D there are fewer widths, and only narrow ones where C comes element by element; there
     only the last row of tiles is narrower. So it is behind a bias where warpgroups share tiles:
     where K is short, the code of more widths takes them longer to fetch than fewer rows save.
+    Where K lies across A, the last row of tiles is narrower, too: their boxes are longer anyway.
 
     The groups of a launch begin at ``starts`` and end with the next one's. ``splits`` are the parts
     of its longest sum over K; no part is shorter than it is worth. Both that and ``widest`` are the
@@ -280,7 +282,7 @@ def grid(
     )
     parts = np.maximum(1, np.minimum(in_proportion, k_tiles // MIN_SPLIT_K_TILES))
     even = _ceil(m, _ceil(m, widest))
-    widths = _ceil(even, kernel.width_step) * kernel.width_step
+    widths = _ceil(even, WIDTH_STEP) * WIDTH_STEP
     finer = _ceil(even, FINE_STEP) * FINE_STEP
     fusing, biased = fused(problem, groups), columns.bias[groups] != 0
     bare = (columns.beta[groups] == 0) & ~biased & ~fusing
@@ -291,19 +293,21 @@ def grid(
     saved = 2 * (widths - finer) * tiles * kernel.rows * k_tiles * K_TILE // WGMMA_FLOP
     worth = _worth_finer(finer, tiles, saved, _room(kernel, machine), starts)
     widths = np.where(each(worth, starts, groups), finer, widths)
-    few, narrow = fusing | (biased & (not kernel.pingpong)), max(FUSED_NARROW, kernel.width_step)
+    few = fusing | (biased & (not kernel.biased_finer))
     some_few = bool(few.any())
     if some_few:
-        most = np.maximum(narrow, widest // FUSED_STEP * FUSED_STEP)
+        most = np.maximum(FUSED_NARROW, widest // FUSED_STEP * FUSED_STEP)
         of_elements = np.minimum(most, ELEMENTS_WIDTH)
         limit = np.where(c_by_elements(problem, groups), of_elements, most)
-        widths = np.where(few, np.minimum(limit, _fusible(m, narrow)), widths)
+        widths = np.where(few, np.minimum(limit, _fusible(m)), widths)
     widths[k == 0] = REDUCED_ROWS  # what the kernel does where it only adds up, here nothing
     high = _ceil(m, widths)
-    last = widths
+    last, left = widths, m - (high - 1) * widths
+    if kernel.a_across:
+        narrow = np.minimum(widths, _ceil(left, WIDTH_STEP) * WIDTH_STEP)
+        last = np.where(parts == 1, narrow, widths)
     if some_few:
-        left = _fusible(m - (high - 1) * widths, narrow)
-        last = np.where(few, np.minimum(widths, left), widths)
+        last = np.where(few, np.minimum(widths, _fusible(left)), last)
     return Grid(
         kernel=kernel,
         machine=machine,
@@ -424,13 +428,10 @@ def added(problem: Problem, groups: Ints) -> Flags:
     return np.take(found, groups)
 
 
-def _fusible(rows: Ints, narrow: int) -> Ints:
-    """The narrowest width for so many rows with code for more than a bias and relu.
-
-    ``narrow`` is the least of them; the others are the multiples of FUSED_STEP.
-    """
+def _fusible(rows: Ints) -> Ints:
+    """The narrowest width for so many rows with code for more than a bias and relu."""
     wide = _ceil(rows, FUSED_STEP) * FUSED_STEP
-    return np.where(rows <= narrow, narrow, wide)
+    return np.where(rows <= FUSED_NARROW, FUSED_NARROW, wide)
 
 
 def c_by_elements(problem: Problem, groups: Ints) -> Flags:
@@ -467,8 +468,8 @@ def _once(planned: Grid, problem: Problem) -> Flags:
 
 
 def widths(kernel: Kernel) -> range:
-    """Widths worth considering: the kernel's own and every 32 (or step) below, down to 64."""
-    return range(kernel.max_width, NARROWEST - 1, -max(32, kernel.width_step))
+    """Widths worth considering: the kernel's own and every 32 (or box) below, down to 64."""
+    return range(kernel.max_width, NARROWEST - 1, -max(32, kernel.box_step))
 
 
 def splits(whole: Grid, starts: Ints) -> list[Ints]:

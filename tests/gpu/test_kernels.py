@@ -35,6 +35,7 @@ from gemmctl.kernels.constants import (
     TILE_C_FIRST,
     TILE_RELU,
     TILE_RESIDUES,
+    WIDTH_STEP,
 )
 from gemmctl.kernels.cubins import Kernel
 from gemmctl.lists import reading
@@ -213,7 +214,7 @@ def test_every_kernel_is_right_at_every_width_that_it_has_code_for(
     device: CudaDevice, kernel: Kernel, kind: data.Kind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tiling, "FINE_BEGIN", -np.inf)  # finer widths, worth it or not
-    widths = set(range(kernel.width_step, kernel.max_width + 1, kernel.width_step))
+    widths = set(range(WIDTH_STEP, kernel.max_width + 1, WIDTH_STEP))
     if kernel.finer:
         widths.update(range(FINE_FROM, min(FINE_TO, kernel.max_width), FINE_STEP))
     made, spec = at_widths(kernel, widths), DataSpec(kind, 12)
@@ -229,7 +230,7 @@ def test_every_kernel_is_right_at_every_width_that_it_has_code_for(
 def test_a_bias_is_right_at_every_width_that_it_has_code_for(
     device: CudaDevice, kernel: Kernel, more: str
 ) -> None:
-    step = kernel.width_step if kernel.pingpong else FUSED_STEP
+    step = WIDTH_STEP if kernel.biased_finer else FUSED_STEP
     widths = range(step, kernel.max_width + 1, step)
     made, spec = at_widths(kernel, widths, f", {more}"), DataSpec("int", 12)
     assert (made.launches[0].tiles["flags"] & TILE_BIAS).all()
@@ -247,7 +248,7 @@ def test_every_kernel_is_right_where_the_last_columns_of_tiles_are_narrower(
     groups, width = made.launches[0].groups, kernel.max_width
     wide, narrow = (
         tiling.grid(made.exchanged, groups, kernel, widest, tiling.H200)
-        for widest in (width, max(width // 2, kernel.width_step))
+        for widest in (width, max(width // 2, kernel.box_step))
     )
     joined = tail.joined(wide, narrow, wide.wide // np.resize([2, 1, 4, 3], len(groups)))
     assert len(joined.groups) > len(groups)
