@@ -7,7 +7,7 @@ from math import inf
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from gemmctl.kernels import cubins
@@ -568,6 +568,7 @@ def test_a_launch_takes_what_its_tile_list_takes_as_ctas_take_from_it(
     drawn: tuple[Problem, Launch],
 ) -> None:
     some, launch = drawn
+    assume((launch.last == launch.widths).all())  # a wave of unequal tiles ends with the widest
     assert cost.estimate(launch, some, SIMPLE) == pytest.approx(played(launch))
 
 

@@ -161,7 +161,7 @@ def by_flag(launch: Launch) -> list[tuple[Any, Any]]:
 def test_with_operands_exchanged_a_product_is_cut_as_that_of_its_operands_the_other_way_round(
     width: int, splits: int
 ) -> None:
-    shapes = [(304, 400, 4096), (17, 8, 100), (1000, 640, 1030), (640, 1000, 1030), (40, 64, 0)]
+    shapes = [(304, 400, 4096), (24, 8, 100), (1000, 640, 1030), (640, 1000, 1030), (40, 64, 0)]
     some = make_problem(*(f"m: {m}, n: {n}, k: {k}" for m, n, k in shapes))
     turned = make_problem(*(f"m: {n}, n: {m}, k: {k}, ldd: 1000" for m, n, k in shapes))
     launch = launch_of(some, kernel("128x256-x"), width, splits)
@@ -496,8 +496,11 @@ def test_every_tile_has_a_width_that_its_kernel_has_code_for(drawn: Cut) -> None
     assert (tiles["width"] <= tiles["box"]).all() and (
         tiles["box"] <= launch.kernel.max_width
     ).all()
-    few = TILE_FUSED | TILE_C_FIRST | (0 if launch.kernel.biased_finer else TILE_BIAS)
-    fused = tiles["width"][tiles["flags"] & few > 0]
+    few = tiles["flags"] & (TILE_FUSED | TILE_C_FIRST) > 0
+    if not launch.kernel.light_finer:
+        few |= tiles["flags"] & TILE_BIAS > 0
+        few |= tiles["flags"] & (TILE_WORDS | TILE_ADDED) == 0
+    fused = tiles["width"][few]
     assert ((fused % FUSED_STEP == 0) | (fused == FUSED_NARROW)).all()
 
 
@@ -506,6 +509,7 @@ def test_tiles_are_as_few_as_their_width_allows_and_no_wider_than_that_takes(dra
     some, launch = drawn
     columns = seen(some, launch.kernel)
     plain = (columns.depth[launch.groups] > 0) & (columns.beta[launch.groups] == 0)
+    plain &= some.columns.whole_words[launch.groups] | launch.kernel.light_finer
     m, widths = columns.m[launch.groups][plain], launch.widths[plain]
     high = -(-m // launch.choice.width)  # tiles on top of each other
     assert (launch.widths <= max(launch.choice.width, FUSED_NARROW)).all()

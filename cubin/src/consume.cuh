@@ -28,11 +28,11 @@ __host__ __device__ constexpr bool fusible(int width) {
     return !C::d_across && (width % FUSED_STEP == 0 || width == FUSED_NARROW);
 }
 
-// Those with code for a bias and relu: all but the finest in pingpong kernels, and elsewhere those above. Where
-// warpgroups share tiles it is fetched for longer than fewer rows save; and where K lies across A, the compiler
-// would take a tenth longer for what nobody asked for.
+// Those with code for less: a bias and relu, and rows of D that are no whole words. In pingpong kernels all but
+// the finest, elsewhere those above: where warpgroups share tiles it is fetched for longer than fewer rows save,
+// and where K lies across A it would take the compiler a tenth longer.
 template <class C>
-__host__ __device__ constexpr bool biasable(int width) {
+__host__ __device__ constexpr bool light(int width) {
     return fusible<C>(width) || (C::pingpong && !C::a_across);
 }
 
@@ -191,7 +191,7 @@ __device__ __forceinline__ bool consume_tile(Shared<C>& shared, const Params& pa
             }                                                                                 \
             if constexpr (C::pingpong) ptx::await_copies();                                   \
             const Ending ending(tile);                                                        \
-            if (fine(w) || (C::d_across ? ending.splits == 0 : ending.plain())) {          \
+            if (fine(w) || (C::d_across ? ending.splits == 0 : ending.plain())) {             \
                 /* Where D lies is there; by rows, a later barrier shows it. */               \
                 if (C::d_across && C::pingpong) ptx::warpgroup_sync(consumer);                \
                 finish_plainly<!C::d_across>(sums, ending.alpha, ending.flags);               \
@@ -205,7 +205,7 @@ __device__ __forceinline__ bool consume_tile(Shared<C>& shared, const Params& pa
                 give_back_early(C::pingpong);                                                 \
                 add_blocks(sums, ending.alpha, kept, 0);                                      \
                 break;                                                                        \
-            } else if constexpr (biasable<C>(w)) {                                            \
+            } else if constexpr (light<C>(w)) {                                               \
                 if constexpr (!C::pingpong) ptx::await_copies();                              \
                 ptx::warpgroup_sync(consumer);                                                \
                 Kept kept = keep();                                                           \

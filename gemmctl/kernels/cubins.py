@@ -103,8 +103,11 @@ class Kernel:
         return not self.a_across and not self.b_unaligned
 
     @property
-    def biased_finer(self) -> bool:
-        """Whether a bias has code at every multiple of WIDTH_STEP, not of FUSED_STEP alone."""
+    def light_finer(self) -> bool:
+        """Whether what is light has code at every multiple of WIDTH_STEP, and not as what is fused.
+
+        That is a bias and relu, and rows of D that are no whole words.
+        """
         return self.pingpong and not self.a_across
 
     def stage_bytes(self, widest: Ints | int) -> Ints:

@@ -265,9 +265,9 @@ def grid(
 
     Where D is alpha A B, wide tiles have widths in finer steps. Where more than a bias and relu
     makes D there are fewer widths, and only narrow ones where C comes element by element; there
-    only the last row of tiles is narrower. So it is behind a bias where warpgroups share tiles:
-    where K is short, the code of more widths takes them longer to fetch than fewer rows save.
-    Where K lies across A, the last row of tiles is narrower, too: their boxes are longer anyway.
+    only the last row of tiles is narrower. Kernels whose warpgroups share tiles, or whose A K lies
+    across, have as few behind a bias, and where rows of D are no whole words (consume.cuh). Where K
+    lies across A, the last row of tiles is always narrower: their boxes are longer anyway.
 
     The groups of a launch begin at ``starts`` and end with the next one's. ``splits`` are the parts
     of its longest sum over K; no part is shorter than it is worth. Both that and ``widest`` are the
@@ -293,7 +293,8 @@ def grid(
     saved = 2 * (widths - finer) * tiles * kernel.rows * k_tiles * K_TILE // WGMMA_FLOP
     worth = _worth_finer(finer, tiles, saved, _room(kernel, machine), starts)
     widths = np.where(each(worth, starts, groups), finer, widths)
-    few = fusing | (biased & (not kernel.biased_finer))
+    broken = ~problem.columns.whole_words[groups]
+    few = fusing | ((biased | broken) & (not kernel.light_finer))
     some_few = bool(few.any())
     if some_few:
         most = np.maximum(FUSED_NARROW, widest // FUSED_STEP * FUSED_STEP)

@@ -230,7 +230,7 @@ def test_every_kernel_is_right_at_every_width_that_it_has_code_for(
 def test_a_bias_is_right_at_every_width_that_it_has_code_for(
     device: CudaDevice, kernel: Kernel, more: str
 ) -> None:
-    step = WIDTH_STEP if kernel.biased_finer else FUSED_STEP
+    step = WIDTH_STEP if kernel.light_finer else FUSED_STEP
     widths = range(step, kernel.max_width + 1, step)
     made, spec = at_widths(kernel, widths, f", {more}"), DataSpec("int", 12)
     assert (made.launches[0].tiles["flags"] & TILE_BIAS).all()
@@ -611,7 +611,7 @@ def test_tensor_maps_of_residues_are_those_of_the_driver(
         maps = got.reshape(count, RESIDUES, MAP_BYTES)
         for i, group in enumerate(launch.groups.tolist()):
             m, n, ld = (int(v[group]) for v in (columns.m, columns.n, columns.ldc))
-            rows = int(launch.widths[i]) // RESIDUES + RESIDUE_LEAD
+            rows = int(launch.boxes[i]) // RESIDUES + RESIDUE_LEAD
             for residue in range(min(RESIDUES, m)):
                 at = session.base + int(layout.c[group]) + residue * ld * size
                 off = at % 16
