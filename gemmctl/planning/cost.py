@@ -87,8 +87,8 @@ class Constants:
     element: float = 0.361  # more where rows of D are no whole words
     bias: float = 0.187
     relu: float = 0.075
-    gelu: float = 1.96
-    gelu_tanh: float = 0.794
+    gelu: float = 1.18
+    gelu_tanh: float = 0.55
     silu: float = 0.435
     c2: float = 0.314  # a C of two bytes, added from the ring
     c4: float = 0.402  # of four bytes
