@@ -231,7 +231,7 @@ def test_every_gpu_is_planned_for_as_large_as_it_is(fit_cost: ModuleType) -> Non
 def test_what_tune_prints_as_csv_is_read_whole(
     fit_cost: ModuleType, gemmctl: Command, tmp_path: Path
 ) -> None:
-    two_types = "{m: 64, n: 256, k: 8192}, {m: 96, n: 128, k: 128, d: f32}, {m: 8, n: 8, k: 8}"
+    two_types = "{m: 64, n: 64, k: 4096}, {m: 96, n: 128, k: 128, d: f32}, {m: 8, n: 8, k: 8}"
     text = f"{{gemmctl: 1, problems: [{{name: mixed, groups: [{two_types}]}}]}}"
     (tmp_path / "mixed.yaml").write_text(text)
     printed = gemmctl("tune", tmp_path / "mixed.yaml", "-f", "csv").stdout
