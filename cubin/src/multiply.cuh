@@ -38,13 +38,8 @@ __device__ __forceinline__ void multiply_stage(Sums<C, width>& sums, Shared<C>& 
     wgmma::fence();
     using Multiply = wgmma::Multiply<width, C::b_across, C::a_across>;
 #pragma unroll
-    for (int i = 0; i < C::blocks; ++i) {
-        const uint32_t rows = b + i * block;
-        Multiply::template issue<typename C::Operand, !first>(sums[i], rows, a);
-        Multiply::template issue<typename C::Operand, true>(sums[i], rows + b_step, a + a_step);
-        Multiply::template issue<typename C::Operand, true>(sums[i], rows + 2 * b_step, a + 2 * a_step);
-        Multiply::template issue<typename C::Operand, true>(sums[i], rows + 3 * b_step, a + 3 * a_step);
-    }
+    for (int i = 0; i < C::blocks; ++i)
+        Multiply::template issue<typename C::Operand, !first, b_step, a_step>(sums[i], b + i * block, a);
     wgmma::commit();
 }
 

@@ -88,15 +88,24 @@ __device__ __forceinline__ void wait() {
 #define VALUES_128 VALUES_120, EIGHT(120)
 #define NAMES_128 NAMES_120 ",%120,%121,%122,%123,%124,%125,%126,%127"
 
-#define ISSUE(width, count, type, a, b, keep, high, across_a, across_b)                                     \
-    asm volatile("{\n.reg .pred keep;\nsetp.ne.b32 keep, %" #keep ", 0;\n"                                  \
-                 ".reg .b64 a, b;\nmov.b64 a, {%" #a ", %" #high "};\n"                                     \
-                 "mov.b64 b, {%" #b ", %" #high "};\n"                                                      \
-                 "wgmma.mma_async.sync.aligned.m64n" #width "k16.f32." type "." type                        \
-                 " {" NAMES_##count "}, a, b, keep, 1, 1, %" #across_a ", %" #across_b ";\n}"               \
+// One multiply, of the 16 columns of K that begin `i` steps on.
+#define ONE(i, width, count, type, a, b, accumulate, high, a_step, b_step, across_a, across_b)              \
+    "add.u32 low, %" #a ", " #i " * %" #a_step ";\nmov.b64 a, {low, %" #high "};\n"                         \
+    "add.u32 low, %" #b ", " #i " * %" #b_step ";\nmov.b64 b, {low, %" #high "};\n"                         \
+    "wgmma.mma_async.sync.aligned.m64n" #width "k16.f32." type "." type                                     \
+    " {" NAMES_##count "}, a, b, " accumulate ", 1, 1, %" #across_a ", %" #across_b ";\n"
+
+// Four of them as one statement: with four of these the compiler takes a third longer.
+#define ISSUE(width, count, type, a, b, keep, ...)                                                          \
+    asm volatile("{\n.reg .pred keep, always;\n.reg .b32 low;\n.reg .b64 a, b;\n"                           \
+                 "setp.ne.b32 keep, %" #keep ", 0;\nsetp.eq.b32 always, 0, 0;\n"                            \
+                 ONE(0, width, count, type, a, b, "keep", __VA_ARGS__)                                      \
+                 ONE(1, width, count, type, a, b, "always", __VA_ARGS__)                                    \
+                 ONE(2, width, count, type, a, b, "always", __VA_ARGS__)                                    \
+                 ONE(3, width, count, type, a, b, "always", __VA_ARGS__) "}"                                \
                  : VALUES_##count                                                                           \
-                 : "r"(a_rows), "r"(b_rows), "n"(accumulate), "n"(SWIZZLE_128 | STRIDE),                    \
-                   "n"(a_across), "n"(b_across))
+                 : "r"(a_rows), "r"(b_rows), "n"(accumulate), "n"(SWIZZLE_128 | STRIDE), "n"(a_step),       \
+                   "n"(b_step), "n"(a_across), "n"(b_across))
 
 // The same with A in registers, four of two elements each, and B K-major.
 #define ISSUE_HELD(width, count, type, a0, a1, a2, a3, b, keep, high)                                       \
@@ -109,45 +118,45 @@ __device__ __forceinline__ void wait() {
                    "n"(SWIZZLE_128 | STRIDE))
 
 // Asm operands are numbered: `count` accumulators, the descriptors' lower halves, the flag, the upper half,
-// whether A and B are MN-major.
-#define MULTIPLY(width, count, a, b, keep, high, across_a, across_b)                                        \
+// how far on the next 16 of K are in each descriptor, whether A and B are MN-major.
+#define MULTIPLY(width, count, ...)                                                                         \
     template <bool a_across, bool b_across>                                                                 \
     struct Multiply<width, a_across, b_across> {                                                            \
-        template <class Operand, bool accumulate>                                                           \
+        template <class Operand, bool accumulate, uint32_t a_step, uint32_t b_step>                         \
         static __device__ __forceinline__ void issue(float (&d)[count], uint32_t a_rows,                    \
                                                      uint32_t b_rows) {                                     \
             if constexpr (std::is_same_v<Operand, Bf16>)                                                    \
-                ISSUE(width, count, "bf16", a, b, keep, high, across_a, across_b);                          \
+                ISSUE(width, count, "bf16", __VA_ARGS__);                                                   \
             else                                                                                            \
-                ISSUE(width, count, "f16", a, b, keep, high, across_a, across_b);                           \
+                ISSUE(width, count, "f16", __VA_ARGS__);                                                    \
         }                                                                                                   \
     };
 
 template <int width, bool a_across, bool b_across>
 struct Multiply;
 
-MULTIPLY(16, 8, 8, 9, 10, 11, 12, 13)
-MULTIPLY(32, 16, 16, 17, 18, 19, 20, 21)
-MULTIPLY(48, 24, 24, 25, 26, 27, 28, 29)
-MULTIPLY(64, 32, 32, 33, 34, 35, 36, 37)
-MULTIPLY(80, 40, 40, 41, 42, 43, 44, 45)
-MULTIPLY(96, 48, 48, 49, 50, 51, 52, 53)
-MULTIPLY(104, 52, 52, 53, 54, 55, 56, 57)
-MULTIPLY(112, 56, 56, 57, 58, 59, 60, 61)
-MULTIPLY(120, 60, 60, 61, 62, 63, 64, 65)
-MULTIPLY(128, 64, 64, 65, 66, 67, 68, 69)
-MULTIPLY(136, 68, 68, 69, 70, 71, 72, 73)
-MULTIPLY(144, 72, 72, 73, 74, 75, 76, 77)
-MULTIPLY(152, 76, 76, 77, 78, 79, 80, 81)
-MULTIPLY(160, 80, 80, 81, 82, 83, 84, 85)
-MULTIPLY(168, 84, 84, 85, 86, 87, 88, 89)
-MULTIPLY(176, 88, 88, 89, 90, 91, 92, 93)
-MULTIPLY(184, 92, 92, 93, 94, 95, 96, 97)
-MULTIPLY(192, 96, 96, 97, 98, 99, 100, 101)
-MULTIPLY(208, 104, 104, 105, 106, 107, 108, 109)
-MULTIPLY(224, 112, 112, 113, 114, 115, 116, 117)
-MULTIPLY(240, 120, 120, 121, 122, 123, 124, 125)
-MULTIPLY(256, 128, 128, 129, 130, 131, 132, 133)
+MULTIPLY(16, 8, 8, 9, 10, 11, 12, 13, 14, 15)
+MULTIPLY(32, 16, 16, 17, 18, 19, 20, 21, 22, 23)
+MULTIPLY(48, 24, 24, 25, 26, 27, 28, 29, 30, 31)
+MULTIPLY(64, 32, 32, 33, 34, 35, 36, 37, 38, 39)
+MULTIPLY(80, 40, 40, 41, 42, 43, 44, 45, 46, 47)
+MULTIPLY(96, 48, 48, 49, 50, 51, 52, 53, 54, 55)
+MULTIPLY(104, 52, 52, 53, 54, 55, 56, 57, 58, 59)
+MULTIPLY(112, 56, 56, 57, 58, 59, 60, 61, 62, 63)
+MULTIPLY(120, 60, 60, 61, 62, 63, 64, 65, 66, 67)
+MULTIPLY(128, 64, 64, 65, 66, 67, 68, 69, 70, 71)
+MULTIPLY(136, 68, 68, 69, 70, 71, 72, 73, 74, 75)
+MULTIPLY(144, 72, 72, 73, 74, 75, 76, 77, 78, 79)
+MULTIPLY(152, 76, 76, 77, 78, 79, 80, 81, 82, 83)
+MULTIPLY(160, 80, 80, 81, 82, 83, 84, 85, 86, 87)
+MULTIPLY(168, 84, 84, 85, 86, 87, 88, 89, 90, 91)
+MULTIPLY(176, 88, 88, 89, 90, 91, 92, 93, 94, 95)
+MULTIPLY(184, 92, 92, 93, 94, 95, 96, 97, 98, 99)
+MULTIPLY(192, 96, 96, 97, 98, 99, 100, 101, 102, 103)
+MULTIPLY(208, 104, 104, 105, 106, 107, 108, 109, 110, 111)
+MULTIPLY(224, 112, 112, 113, 114, 115, 116, 117, 118, 119)
+MULTIPLY(240, 120, 120, 121, 122, 123, 124, 125, 126, 127)
+MULTIPLY(256, 128, 128, 129, 130, 131, 132, 133, 134, 135)
 
 // Asm operands: `count` accumulators, A's registers, B's descriptor's lower half, the flag, the upper half.
 #define MULTIPLY_HELD(width, count, a0, a1, a2, a3, b, keep, high)                                          \
@@ -185,6 +194,7 @@ MULTIPLY_HELD(256, 128, 128, 129, 130, 131, 132, 133, 134)
 
 #undef MULTIPLY
 #undef ISSUE
+#undef ONE
 #undef MULTIPLY_HELD
 #undef ISSUE_HELD
 #undef EIGHT
