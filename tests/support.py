@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import importlib.util
 import io
 import os
 import pty
@@ -14,6 +15,7 @@ import termios
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -42,6 +44,16 @@ problems:
       - {m: 0, n: 40, k: 24}
       - {m: 5, n: 8, k: 0, beta: 2}
 """
+
+
+def as_module(script: Path) -> ModuleType:
+    """A script, which is in no package, as a module of its name."""
+    spec = importlib.util.spec_from_file_location(script.stem, script)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look for their module there
+    spec.loader.exec_module(module)
+    return module
 
 
 def make_problem(*groups: str, defaults: str = "") -> problem.Problem:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import json
 import re
 import shutil
@@ -20,7 +19,7 @@ from gemmctl.kernels.constants import K_TILE, RECORDS, WIDTH_STEP, WIDTHS
 from gemmctl.operands import dtypes
 from gemmctl.planning import tiling
 from sources import FOLDER, size, text
-from support import ROOT
+from support import ROOT, as_module
 
 HOME = FOLDER.parent
 SHIPPED = json.loads((HOME / "built" / "manifest.json").read_text())
@@ -28,17 +27,7 @@ REGISTER_FILE = 64 * 1024  # 32-bit registers of an SM (CUDA programming guide, 
 CTA_SHARED_BYTES = 227 * 1024  # that one CTA can have (the same)
 
 
-def loaded(path: Path) -> Any:
-    """A script as a module."""
-    spec = importlib.util.spec_from_file_location("cubin_build", path)
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-build = loaded(HOME / "build.py")
+build = as_module(HOME / "build.py")
 VARIANTS = pytest.mark.parametrize("variant", build.VARIANTS, ids=lambda variant: variant.name)
 
 CLEAN = """\

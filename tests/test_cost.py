@@ -242,12 +242,26 @@ def test_rows_of_b_that_many_ctas_draw_at_one_time_come_later() -> None:
     assert crowd == pytest.approx((128 * (1 + 0.5) + 256) * 128)
 
 
-def test_a_seventh_stage_hides_no_more_latency() -> None:
+def test_every_stage_but_that_at_work_hides_latency() -> None:
     constants = replace(IDEAL, stage_latency=40 * SLICE)
-    six, eight = (
-        cycles(f"m: {m}, n: 128, k: 640", name="128x256", constants=constants) for m in (128, 64)
+    six, eight = (cycles(f"m: {m}, n: 128, k: 640", constants=constants) for m in (128, 64))
+    assert (six, eight) == (10 * 40 * SLICE / 5, 10 * 40 * SLICE / 7)
+
+
+def test_a_seventh_stage_of_each_of_two_ctas_hides_no_more_latency() -> None:
+    constants = replace(IDEAL, stage_latency=40 * SLICE)
+    six, nine = (
+        cycles(f"m: {m}, n: 64, k: 640", name="64x128", constants=constants) for m in (64, 16)
     )
-    assert six == eight == 10 * 40 * SLICE / 5
+    assert six == nine == 10 * 40 * SLICE / 5
+
+
+def test_no_byte_hides_how_long_parts_are_added_up() -> None:
+    constants = replace(IDEAL, memory_bytes=1e-3, sum_latency=1000)
+    whole, split = (
+        cycles("m: 256, n: 128, k: 8192", splits=splits, constants=constants) for splits in (1, 4)
+    )
+    assert split == pytest.approx(whole + 1000)
 
 
 def test_a_stage_that_two_ctas_share_takes_longer_to_fill() -> None:

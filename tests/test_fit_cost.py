@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import csv
-import importlib.util
-import io
 import math
 import re
 import subprocess
@@ -24,7 +22,7 @@ from gemmctl.measuring.tune import candidates
 from gemmctl.planning import cost, plan, tiling
 from gemmctl.planning.cost import Constants
 from gemmctl.planning.plan import Plan
-from support import ROOT, Command, environment, make_plans
+from support import ROOT, as_module, environment, make_plans
 
 SCRIPT = ROOT / "tools" / "fit_cost.py"
 LIST = """\
@@ -41,12 +39,7 @@ FAMILY = ("decode-001", "decode-002", "decode-002-beta", "decode-003", "lora-001
 
 @pytest.fixture(scope="module")
 def fit_cost() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("fit_cost", SCRIPT)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["fit_cost"] = module  # dataclasses look for their module there
-    spec.loader.exec_module(module)
-    return module
+    return as_module(SCRIPT)
 
 
 def seconds(made: Plan, constants: Constants) -> float:
@@ -54,7 +47,7 @@ def seconds(made: Plan, constants: Constants) -> float:
 
 
 def measured(time_s: Callable[[Plan], float], text: str = LIST) -> list[dict[str, str]]:
-    """What tune would print of a GPU that takes so long."""
+    """What measure_cuts.py would print of a GPU that takes so long, if it evened ends."""
     rows = [
         {
             "name": made.problem.name,
@@ -62,9 +55,8 @@ def measured(time_s: Callable[[Plan], float], text: str = LIST) -> list[dict[str
             "choice": "+".join(map(str, candidate.choices)),
             "tiles": str(candidate.tiles),
             "median_s": str(time_s(candidate)),
-            "command": "tune",
             "cubin_sha256": cubins.manifest().sha256,
-            "date": "2026-11-22T14:00:00+00:00",
+            "device.uuid": "GPU-0",
             "device.sm_count": "132",
         }
         for made in make_plans(text)
@@ -110,19 +102,18 @@ def test_the_fit_is_to_what_a_plan_estimates(fit_cost: ModuleType) -> None:
     assert sheet.estimates(TRUE) == pytest.approx([seconds(one, TRUE) for one in made])
 
 
-def test_what_was_measured_before_widths_came_in_finer_steps_is_cut_as_it_was(
+def test_what_several_gpus_measured_is_scaled_to_the_first_and_averaged(
     fit_cost: ModuleType,
 ) -> None:
-    text = "{gemmctl: 1, problems: [{name: p, groups: [{m: 150, n: 4096, k: 512}]}]}"
-    rows = measured(lambda made: 1.0, text)
-    of = "128x192-c2p w192"
-    for date, widths in (("2026-11-22T12:59:59+00:00", 160), ("2026-11-22T13:52:00+00:00", 152)):
-        (one,) = read(fit_cost, [{**row, "date": date} for row in rows], text)
-        launches = {
-            str(c[0]): launch[0] for c, launch in zip(one.choices, one.launches, strict=True)
-        }
-        assert launches[of].widths.tolist() == launches[of].last.tolist() == [widths]
-        assert launches[of].boxes.tolist() == [160]
+    times = {"GPU-0": {"a": 1.0, "b": 2.0, "c": 4.0}, "GPU-1": {"a": 1.1, "b": 2.2, "c": 4.84}}
+    times["GPU-1"]["d"] = 11.0  # the first has not measured it
+    rows = [
+        {"device.uuid": gpu, "choice": choice, "median_s": str(seconds)}
+        for gpu, own in times.items()
+        for choice, seconds in own.items()
+    ]
+    found = {row["choice"]: seconds for row, seconds in fit_cost.over_gpus(rows)}
+    assert found == pytest.approx({"a": 1.0, "b": 2.0, "c": 4.0 * math.sqrt(1.1), "d": 10.0})
 
 
 def test_candidates_with_an_evened_end_are_left_out(fit_cost: ModuleType) -> None:
@@ -228,38 +219,20 @@ def test_every_gpu_is_planned_for_as_large_as_it_is(fit_cost: ModuleType) -> Non
     assert machines == {114}
 
 
-def test_what_tune_prints_as_csv_is_read_whole(
-    fit_cost: ModuleType, gemmctl: Command, tmp_path: Path
-) -> None:
-    two_types = "{m: 64, n: 64, k: 4096}, {m: 96, n: 128, k: 128, d: f32}, {m: 8, n: 8, k: 8}"
-    text = f"{{gemmctl: 1, problems: [{{name: mixed, groups: [{two_types}]}}]}}"
-    (tmp_path / "mixed.yaml").write_text(text)
-    printed = gemmctl("tune", tmp_path / "mixed.yaml", "-f", "csv").stdout
-    (tmp_path / "tune.csv").write_text(printed)
-    (mixed,) = fit_cost.read(
-        fit_cost.load(str(tmp_path / "tune.csv")), [made.problem for made in make_plans(text)]
-    )
-    assert len(mixed.choices) == len(printed.splitlines()) - 1
-    assert {len(choices) for choices in mixed.choices} == {2}
-    said = {"+".join(map(str, choices)) for choices in mixed.choices}
-    assert said == {row["choice"] for row in csv.DictReader(io.StringIO(printed))}
-    assert any(" k/" in words for words in said)
-
-
 def test_the_measurements_that_are_kept_are_of_lists_that_ship(fit_cost: ModuleType) -> None:
     problems = reading.load(sorted(map(str, (ROOT / "problems").glob("*.yaml"))), sys.stdin)
-    rows = fit_cost.load(str(ROOT / "docs" / "tune-h200.csv.xz"))
+    rows = fit_cost.load(str(ROOT / "docs" / "cuts-h200.csv.xz"))
     assert len(list(fit_cost.read(rows, problems))) > 10
 
 
 def command(tmp_path: Path, rows: list[dict[str, str]]) -> subprocess.CompletedProcess[str]:
     (tmp_path / "list.yaml").write_text(LIST)
-    with (tmp_path / "tune.csv").open("w", newline="") as file:
+    with (tmp_path / "cuts.csv").open("w", newline="") as file:
         writer = csv.DictWriter(file, rows[0], lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
     return subprocess.run(
-        [sys.executable, SCRIPT, "tune.csv", "list.yaml"],
+        [sys.executable, SCRIPT, "cuts.csv", "list.yaml"],
         cwd=tmp_path,
         env=environment(),
         capture_output=True,
@@ -275,11 +248,10 @@ def test_it_prints_every_constant_and_the_regrets_and_writes_nothing(tmp_path: P
         assert re.search(rf"^    {name}: float = \S+  # now {value}$", done.stdout, re.MULTILINE)
     table = [line.split() for line in done.stdout.splitlines()[-2:]]
     assert [(row[0], row[-2]) for row in table] == [("long", "0.0"), ("square", "0.0")]
-    assert {path.name for path in tmp_path.iterdir()} == {"list.yaml", "tune.csv"}
+    assert {path.name for path in tmp_path.iterdir()} == {"list.yaml", "cuts.csv"}
 
 
-def test_what_tune_did_not_print_is_refused(tmp_path: Path) -> None:
-    rows = [{**row, "command": "run"} for row in measured(lambda made: 1.0)]
-    done = command(tmp_path, rows)
+def test_what_measure_cuts_did_not_print_is_refused(tmp_path: Path) -> None:
+    done = command(tmp_path, [{"name": row["name"]} for row in measured(lambda made: 1.0)])
     assert done.returncode != 0
-    assert done.stderr == "tune.csv is not what gemmctl tune -f csv printed\n"
+    assert done.stderr == "cuts.csv is not what tools/measure_cuts.py prints\n"

@@ -1,13 +1,12 @@
 from __future__ import annotations
 
-import importlib.util
 import subprocess
 import sys
 from types import ModuleType
 
 import pytest
 
-from support import PROBLEMS, ROOT, environment
+from support import PROBLEMS, ROOT, as_module, environment
 
 SCRIPT = ROOT / "tools" / "time_planning.py"
 
@@ -30,11 +29,7 @@ def cells(*lists: str) -> list[list[list[str]]]:
 
 @pytest.fixture(scope="module")
 def time_planning() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("time_planning", SCRIPT)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return as_module(SCRIPT)
 
 
 def test_every_list_has_its_groups_and_tiles_and_times() -> None:

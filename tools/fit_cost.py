@@ -1,7 +1,7 @@
 """Fit the constants of gemmctl/planning/cost.py to what gemmctl tune measured.
 
-    python tools/fit_cost.py docs/tune-h200.csv.xz problems/*.yaml FAMILY/*.yaml
-    python tools/fit_cost.py docs/tune-h200.csv.xz problems/*.yaml FAMILY/*.yaml --halves 1
+    python tools/fit_cost.py docs/cuts-h200.csv.xz problems/*.yaml FAMILY/*.yaml
+    python tools/fit_cost.py docs/cuts-h200.csv.xz problems/*.yaml FAMILY/*.yaml --halves 1
 
 Prints the constants and what the model's choices cost with those of today and with the fitted
 ones; writes nothing. A choice's regret is its measured time over the best one's, less one.
@@ -28,6 +28,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
+from statistics import fmean
 
 import numpy as np
 import tabulate
@@ -64,9 +65,9 @@ GAIN = 2e-3  # or the loss shrinks by less than this share
 WORST = 40  # problems that are listed
 SHIPPED = shipped.names()
 
-FINE_SINCE = "2026-11-22T13:00"  # measured before, all widths of tiles were in whole steps
-
-Row = dict[str, str]  # of what tune prints as csv: a candidate, and how all were measured
+Row = dict[str, str]  # a candidate, and how it was measured
+READ = {"name", "problem_sha256", "choice", "tiles", "median_s"}  # the columns that are needed
+READ |= {"cubin_sha256", "device.uuid", "device.sm_count"}
 
 
 @dataclass(frozen=True)
@@ -373,11 +374,11 @@ def read(rows: Sequence[Row], problems: Iterable[Problem]) -> Iterator[Measured]
         machine = machine_of(int(count) if count else None)
         problem, work = by_name[name], exchanged(by_name[name])
         candidates = [
-            (choices, launches, float(row["median_s"]))
-            for row in tried
+            (choices, launches, seconds)
+            for row, seconds in over_gpus(tried)
             if (choices := _choices(row["choice"]))
             and all(choice.kernel in order for choice in choices)
-            and (launches := _grids(work, choices, machine, row["date"] < FINE_SINCE))
+            and (launches := _grids(work, choices, machine))
             # Not if its end was evened: by which constants is not known.
             and sum(int(one.entries.sum()) for one in launches) == int(row["tiles"])
         ]
@@ -395,20 +396,36 @@ def read(rows: Sequence[Row], problems: Iterable[Problem]) -> Iterator[Measured]
         )
 
 
-def _grids(
-    work: Problem, choices: Sequence[Choice], machine: Machine, whole: bool
-) -> tuple[Grid, ...]:
-    """How every launch is cut; ``whole``: with widths in whole steps."""
+def over_gpus(tried: Sequence[Row]) -> list[tuple[Row, float]]:
+    """The candidates of one problem, each once, and their seconds.
+
+    Where several GPUs measured one, that is the geometric mean, of times as they would be on the
+    first GPU, on which, at the median, the candidates that both measured take as long.
+    """
+    by_gpu: dict[str, dict[str, float]] = {}
+    for row in tried:
+        own = by_gpu.setdefault(row["device.uuid"], {})
+        own[row["choice"]] = math.log(float(row["median_s"]))
+    first, *others = by_gpu.values()
+    logarithms = {choice: [own] for choice, own in first.items()}
+    for other in others:
+        slower = [other[choice] - own for choice, own in first.items() if choice in other]
+        shift = float(np.median(slower)) if slower else 0.0
+        for choice, own in other.items():
+            logarithms.setdefault(choice, []).append(own - shift)
+    rows = {row["choice"]: row for row in tried}
+    return [(rows[choice], math.exp(fmean(own))) for choice, own in logarithms.items()]
+
+
+def _grids(work: Problem, choices: Sequence[Choice], machine: Machine) -> tuple[Grid, ...]:
+    """How every launch is cut."""
     grids = []
     named = {choice.kernel for choice in choices}
     kernels = [of for of in cubins.manifest().kernels if not of.b_unaligned or of.name in named]
     alike = plan.alike(work, kernels)
     for choice, (groups, fitting) in zip(choices, alike, strict=True):
         (kernel,) = (kernel for kernel in fitting if kernel.name == choice.kernel)
-        found = tiling.grid(work, groups, kernel, choice.width, machine, choice.splits)
-        finer = found.widths < found.boxes
-        last = np.where(finer, found.boxes, found.last)
-        grids.append(replace(found, widths=found.boxes, last=last) if whole else found)
+        grids.append(tiling.grid(work, groups, kernel, choice.width, machine, choice.splits))
     return tuple(grids)
 
 
@@ -421,12 +438,12 @@ def _packed(problem: Problem, work: Problem, launches: Sequence[Grid]) -> int:
 
 
 def load(path: str) -> list[Row]:
-    """The rows of what tune printed as csv; ends the program if it is anything else."""
+    """The rows of what measure_cuts.py printed; ends the program if it is anything else."""
     data = Path(path).read_bytes()
     text = (lzma.decompress(data) if path.endswith(".xz") else data).decode()
     rows = list(csv.DictReader(io.StringIO(text, newline="")))
-    if not rows or any(row.get("command") != "tune" for row in rows):
-        sys.exit(f"{path} is not what gemmctl tune -f csv printed")
+    if not rows or not rows[0].keys() >= READ:
+        sys.exit(f"{path} is not what tools/measure_cuts.py prints")
     return rows
 
 
@@ -498,7 +515,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("measured", help="what gemmctl tune -f csv printed, or that as .xz")
+    parser.add_argument("measured", help="what measure_cuts.py printed, or that as .xz")
     parser.add_argument("lists", nargs="+", help="the problem lists it was given")
     parser.add_argument("--halves", type=int, metavar="SEED", help="fit to one half of the lists")
     parser.add_argument("--leave-one-out", action="store_true", help="of each list that ships")

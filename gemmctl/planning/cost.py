@@ -41,7 +41,7 @@ WGMMA_ROWS = 64  # of B that one wgmma multiplies, and one warpgroup stores in o
 SHARED_BYTES = 128  # that an SM's shared memory hands out in a cycle
 PLAYED = 24  # tiles for each cluster, up to which a list is played through
 LINE_BYTES = 128  # of the L2, and of a row of a stage
-ENOUGH_STAGES = 6  # of the ring: more hide no more latency (fits with 5 and 8 chose worse)
+ENOUGH_STAGES = 12  # of an SM's rings: more hide no more latency (6, 8 and 9 chose worse)
 CROWD = 64  # CTAs; where they all draw the same lines, these come later
 TALL_ROWS = 128  # a box with a line of more of them opens more pages of the memory
 L2_BYTES = 50e6  # what is larger comes from memory again each time it is needed again
@@ -68,7 +68,7 @@ class Constants:
     reread: float = 0.321  # the same of bytes that the L2 still holds
     tall: float = 0.181  # more of a byte that comes in a box of twice TALL_ROWS rows
     feed_bytes: float = 56.8  # that one SM draws from L2 in a cycle
-    crossed: float = 0.243  # more of rows that begin within a line, and so cross two
+    crossed: float = 0.316  # more of rows that begin within a line, and so cross two
     crowded: float = 1.56  # more of rows of B that CROWD CTAs read at one time
     stage_latency: float = 1960.0  # until a stage of the ring is full, from when it is free
     joint_latency: float = 140.0  # more where it is free when both CTAs of a cluster are done
@@ -84,8 +84,8 @@ class Constants:
     # What each value takes on its way from the sums to memory
     value: float = 0.0141
     stored_byte: float = 0.0347
-    element: float = 0.361  # more where rows of D are no whole words
-    bias: float = 0.187
+    element: float = 0.271  # more where rows of D are no whole words
+    bias: float = 0.243
     relu: float = 0.075
     gelu: float = 1.18
     gelu_tanh: float = 0.55
@@ -98,7 +98,7 @@ class Constants:
     # Parts of a split sum
     part_value: float = 1.3  # that is written
     sum_latency: float = 10600.0  # of an entry that adds up parts
-    sum_value: float = 0.595  # of each part that is added up
+    sum_value: float = 0.446  # of each part that is added up
     # What overlaps
     exposed_feed: float = 0.182  # feeding and multiplying
     exposed_turn: float = 0.0163  # one warpgroup's epilogue and the other's multiplying
@@ -348,7 +348,9 @@ def work_of(launches: Grid, asked: Asked, starts: Ints = ALONE) -> Work:
         first=come_first(launches, starts),
         k_tiles=launches.k_tiles,
         sharing=np.maximum(1.0, of * kernel.cluster / sms),
-        stages=each(np.minimum(in_ring, ENOUGH_STAGES), starts, launches.groups),
+        stages=each(
+            np.minimum(in_ring, ENOUGH_STAGES // kernel.ctas_per_sm), starts, launches.groups
+        ),
         last_wave=each(clusters / entries, starts, launches.groups),
         joint=kernel.cluster > 1,
         pingpong=kernel.pingpong,
@@ -524,14 +526,22 @@ def _play(free: list[float], entries: Floats, begin: float = 0.0) -> None:
 
 
 def together(work: Work, times: Times, busy: Floats, constants: Constants) -> Floats:
-    """Cycles of launches whose SMs are busy for so many, and that move bytes meanwhile."""
+    """Cycles of launches whose SMs are busy for so many, and that move bytes meanwhile.
+
+    Parts of sums are added up when all are there, so that no byte hides what that takes.
+    """
     read = work.read + constants.tall * work.tall + constants.reread * work.again
     nbytes = read + constants.write * work.written
     memory = np.add.reduceat(nbytes, work.starts) / constants.memory_bytes / work.sms
     stored = np.add.reduceat(work.written, work.starts) / constants.stored_bytes / work.sms
     ends = np.maximum.reduceat(np.where(work.parts > 1, 0.0, times.end), work.starts)
     latency = constants.launch_latency + constants.cluster_latency * work.clustered
-    return latency + ends + _both(np.maximum(busy, stored), memory, constants.exposed_memory)
+    rounds = np.ceil(np.add.reduceat(work.sums, work.starts) / work.clusters)
+    add_up = np.maximum.reduceat(np.where(work.parts > 1, times.add_up, 0.0), work.starts)
+    adding = np.minimum(rounds * add_up, busy)
+    moving = _both(np.maximum(busy - adding, stored), memory, constants.exposed_memory)
+    found: Floats = latency + ends + moving + adding
+    return found
 
 
 def _both(one: Floats, other: Floats, exposed: float) -> Floats:

@@ -1,0 +1,86 @@
+"""tools/measure_cuts.py: what tools/fit_cost.py fits to."""
+
+from __future__ import annotations
+
+import csv
+import io
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from gemmctl.kernels import cubins
+from gemmctl.lists import reading
+from gemmctl.planning.plan import Plan
+from support import ROOT, as_module, environment, make_plans
+
+KERNELS = cubins.manifest().kernels
+TWO_TYPES = """\
+gemmctl: 1
+problems:
+  - name: mixed
+    groups: [{m: 64, n: 64, k: 4096}, {m: 96, n: 128, k: 128, d: f32}, {m: 8, n: 8, k: 8}]
+  - name: empty
+    groups: [{m: 0, n: 8, k: 8}]
+"""
+EVENED = "{gemmctl: 1, problems: [{name: p, groups: [{m: 384, n: 14080, k: 4096}]}]}"
+
+
+@pytest.fixture(scope="module")
+def measure_cuts() -> ModuleType:
+    return as_module(ROOT / "tools" / "measure_cuts.py")
+
+
+def run(tmp_path: Path, text: str) -> subprocess.CompletedProcess[str]:
+    (tmp_path / "list.yaml").write_text(text)
+    return subprocess.run(
+        [sys.executable, ROOT / "tools" / "measure_cuts.py", "list.yaml", "--device", "cpu"],
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_what_it_prints_is_what_the_fit_reads(tmp_path: Path) -> None:
+    done = run(tmp_path, TWO_TYPES)
+    assert (done.returncode, done.stderr) == (0, "")
+    (tmp_path / "cuts.csv").write_text(done.stdout)
+    fit_cost = as_module(ROOT / "tools" / "fit_cost.py")
+    problems = reading.load([str(tmp_path / "list.yaml")], sys.stdin)
+    (mixed,) = fit_cost.read(fit_cost.load(str(tmp_path / "cuts.csv")), problems)
+    printed = [row["choice"] for row in csv.DictReader(io.StringIO(done.stdout))]
+    assert sorted("+".join(map(str, choices)) for choices in mixed.choices) == sorted(printed)
+    assert {len(choices) for choices in mixed.choices} == {2}
+    assert any(" k/" in choice for choice in printed)
+
+
+def lasts(made: Plan) -> list[int]:
+    """How many entries each launch has for its groups: two where an end is evened."""
+    return [len(launch.groups) for launch in made.launches]
+
+
+def test_ends_are_not_evened(measure_cuts: ModuleType) -> None:
+    (made,) = make_plans(EVENED)
+    assert lasts(made) == [2]
+    ways = measure_cuts.cuts(made, KERNELS)
+    assert {count for way in ways for count in lasts(way)} == {1}
+    assert made.choices in [way.choices for way in ways]
+
+
+def test_the_most_promising_come_first_each_once(measure_cuts: ModuleType) -> None:
+    (made,) = make_plans(EVENED)
+    ways = measure_cuts.cuts(made, KERNELS)
+    estimates = [way.estimate_s for way in ways]
+    assert estimates == sorted(estimates)
+    assert len({tuple(way.choices) for way in ways}) == len(ways) > 9
+
+
+def test_a_list_that_is_wrong_ends_it_with_the_place(tmp_path: Path) -> None:
+    done = run(tmp_path, "gemmctl: 1\nproblems:\n  - {name: p, groups: [{m: 8, n: 8}]}\n")
+    assert done.returncode == 1
+    assert "list.yaml:3:24: this group has no k" in done.stderr
+    assert "Traceback" not in done.stderr
