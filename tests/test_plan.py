@@ -510,7 +510,7 @@ def test_a_long_sum_over_few_tiles_is_split() -> None:
 def test_equal_groups_launched_one_by_one_are_decided_once(monkeypatch: pytest.MonkeyPatch) -> None:
     decided: list[int] = []
 
-    def noting(problem: Problem, launches: list[Any], *rest: Any, **named: Any) -> list[Choice]:
+    def noting(problem: Problem, launches: list[Any], *rest: Any, **named: Any) -> Any:
         decided.extend(group for launch in launches for group in launch.tolist())
         return choosing.choose(problem, launches, *rest, **named)
 

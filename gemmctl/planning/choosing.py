@@ -62,11 +62,11 @@ def choose(
     machine: Machine,
     split: bool = True,
     even: bool = False,
-) -> list[Choice]:
+) -> list[tuple[Choice, Grid]]:
     """The fastest way to cut each of some launches, which are given by their groups.
 
-    Sums are split only if ``split``; ``even``: their ends will be evened. What the cost is at least
-    is found for all launches and many ways at once, and the cost itself only where it could be the
+    Sums are split only if ``split``, and ends evened if ``even``. What the cost is at least is
+    found for all launches and many ways at once, and the cost itself only where it could be the
     least.
     """
     groups, ends = np.concatenate(launches), np.cumsum([len(launch) for launch in launches])
@@ -111,13 +111,13 @@ def _least(
     ways: Sequence[_Way],
     bounds: Floats,
     even: bool,
-) -> Choice:
+) -> tuple[Choice, Grid]:
     """The way of least cost to cut one launch, of equal ones the first.
 
-    ``bounds`` say what each costs at least. Of the first by that, the ends are evened if ``even``,
-    whatever they cost as they are.
+    ``bounds`` say what each costs at least. If ``even``, the ends of the first by that are evened,
+    whatever they cost as they are, and that of another if it costs less.
     """
-    least, best = np.inf, 0
+    least, best, cut = np.inf, 0, None
     seen = set[tuple[Kernel, bytes, bytes]]()
     own = launches.groups[groups]
     asked = {exchanged: of.of(groups) for exchanged, of in launches.asked.items()}
@@ -135,12 +135,15 @@ def _least(
             continue
         seen.add(same)
         if evens:
-            _, found = tail.evened(planned, launches.problem, asks)
+            planned, found = tail.evened(planned, launches.problem, asks)
         elif cost.exact(planned, asks):
             found = bounds[index]
         else:
             found = cost.estimate(planned, launches.problem, asked=asks)
         if (found, index) < (least, best):
-            least, best = found, index
+            least, best, cut, whole = found, index, planned, not evens
+    assert cut is not None
+    if even and whole:
+        cut, _ = tail.evened(cut, launches.problem)
     way = ways[best]
-    return Choice(way.kernel.name, way.width, int(way.splits[launch]))
+    return Choice(way.kernel.name, way.width, int(way.splits[launch])), cut

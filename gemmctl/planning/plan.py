@@ -25,7 +25,7 @@ from gemmctl.planning.exchange import exchanged, swapped
 from gemmctl.planning.packing import Packing, left_in_place, pack
 from gemmctl.planning.queue import Queue, in_turn, side_by_side
 from gemmctl.planning.refusals import Refusal, refusals
-from gemmctl.planning.tiling import H200, Choice, Ints, Launch, Machine
+from gemmctl.planning.tiling import H200, Choice, Grid, Ints, Launch, Machine
 
 USUAL = ["row", "col", "row"]  # layouts of A, B and D that a list need not name
 STREAMS = 8  # that launches of single groups are spread over
@@ -174,10 +174,11 @@ def _plan(
             launches += _choose_each(work, groups, fitting, machine, split=launch == "serial")
             continue
         if choices is None:
-            (choice,) = choose(work, [groups], fitting, machine, even=even)
+            ((choice, planned),) = choose(work, [groups], fitting, machine, even=even)
         else:
             choice = choices[len(launches)]
-        launches.append(_cut(work, groups, fitting, choice, machine, even))
+            planned = _as_chosen(work, groups, fitting, choice, machine, even)
+        launches.append(tiling.cut(work, planned, choice))
     columns = problem.columns
     m, n, k = columns.m, columns.n, columns.depth
     layout, moved = lay_out(problem)
@@ -235,10 +236,10 @@ def _choose_each(
     firsts: dict[Group, int] = {}
     same = [firsts.setdefault(problem.groups[index], index) for index in groups.tolist()]
     alone = [np.array([index]) for index in firsts.values()]
-    choices = choose(problem, alone, kernels, machine, split)
+    chosen = choose(problem, alone, kernels, machine, split)
     cut = {
-        int(group[0]): _cut(problem, group, kernels, choice, machine, even=False)
-        for group, choice in zip(alone, choices, strict=True)
+        int(group[0]): tiling.cut(problem, planned, choice)
+        for group, (choice, planned) in zip(alone, chosen, strict=True)
     }
     return [
         cut[first] if first == index else replace(cut[first], groups=np.array([index]))
@@ -246,20 +247,18 @@ def _choose_each(
     ]
 
 
-def _cut(
+def _as_chosen(
     problem: Problem,
     groups: Ints,
     kernels: Sequence[Kernel],
     choice: Choice,
     machine: Machine,
     even: bool,
-) -> Launch:
-    """A launch that is cut as chosen; its end evened if ``even``."""
+) -> Grid:
+    """How a launch is cut by that choice; its end evened if ``even``."""
     (kernel,) = (kernel for kernel in kernels if kernel.name == choice.kernel)
     planned = tiling.grid(problem, groups, kernel, choice.width, machine, choice.splits)
-    if even:
-        planned, _ = tail.evened(planned, problem)
-    return tiling.cut(problem, planned, choice)
+    return tail.evened(planned, problem)[0] if even else planned
 
 
 def _range(values: Ints) -> str:
