@@ -51,18 +51,16 @@ def cuts(made: Plan, kernels: Sequence[Kernel]) -> list[Plan]:
     found: dict[tuple[Choice, ...], Plan] = {}
     for launch in range(len(made.launches)):
         for one in tune.candidates(made, kernels, launch):
-            found.setdefault(tuple(one.choices), not_evened(one, kernels))
+            found.setdefault(tuple(one.choices), not_evened(one))
     return sorted(found.values(), key=lambda one: one.estimate_s)
 
 
-def not_evened(made: Plan, kernels: Sequence[Kernel]) -> Plan:
+def not_evened(made: Plan) -> Plan:
     """The same with the ends of its launches as wide as the rest."""
     launches = []
-    for launch in made.launches:
-        own, multiplies = launch.choice, launch.kernel.multiplies
-        (kernel,) = (k for k in kernels if (k.name, k.multiplies) == (own.kernel, multiplies))
-        groups = np.unique(launch.groups)
-        whole = tiling.grid(made.exchanged, groups, kernel, own.width, launch.machine, own.splits)
+    for one in made.launches:
+        own, groups = one.choice, np.unique(one.groups)
+        whole = tiling.grid(made.exchanged, groups, one.kernel, own.width, one.machine, own.splits)
         launches.append(tiling.cut(made.exchanged, whole, own))
     return replace(made, launches=tuple(launches))
 

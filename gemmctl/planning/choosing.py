@@ -117,7 +117,7 @@ def _least(
     ``bounds`` say what each costs at least. If ``even``, the ends of the first by that are evened,
     whatever they cost as they are, and that of another if it costs less.
     """
-    least, best, cut = np.inf, 0, None
+    least, best, cut, later = np.inf, 0, None, False
     seen = set[tuple[Kernel, bytes, bytes]]()
     own = launches.groups[groups]
     asked = {exchanged: of.of(groups) for exchanged, of in launches.asked.items()}
@@ -141,9 +141,9 @@ def _least(
         else:
             found = cost.estimate(planned, launches.problem, asked=asks)
         if (found, index) < (least, best):
-            least, best, cut, whole = found, index, planned, not evens
-    assert cut is not None
-    if even and whole:
+            least, best, cut, later = found, index, planned, even and not evens
+    assert cut is not None  # there is a way at least
+    if later:
         cut, _ = tail.evened(cut, launches.problem)
     way = ways[best]
     return Choice(way.kernel.name, way.width, int(way.splits[launch])), cut
