@@ -144,7 +144,7 @@ SPOILT = """
 import sys
 from gemmctl.device import cpu
 from gemmctl.planning import plan
-from gemmctl.planning.tiling import Choice
+from gemmctl.planning.tiling import Choice, grid
 from gemmctl.__main__ import main
 
 run = cpu.CpuSession.run
@@ -157,8 +157,15 @@ def wrong(self):
     at = row + col * group.ldd if group.d_layout == "col" else col + row * group.ldd
     self._arena[self._plan.layout.d[0] + 2 * at + 1] ^= 0x40
 
+def widest(problem, launches, kernels, machine, **_):
+    kernel = kernels[0]
+    return [
+        (Choice(kernel.name, 256), grid(problem, groups, kernel, 256, machine))
+        for groups in launches
+    ]
+
 cpu.CpuSession.run = wrong
-plan.choose = lambda _, launches, kernels, *_1, **_2: [Choice(kernels[0].name, 256)] * len(launches)
+plan.choose = widest
 main()
 """
 
