@@ -22,7 +22,7 @@ from gemmctl.measuring.tune import candidates
 from gemmctl.planning import cost, plan, tiling
 from gemmctl.planning.cost import Constants
 from gemmctl.planning.plan import Plan
-from support import ROOT, as_module, environment, make_plans
+from support import ROOT, Command, as_module, make_plans
 
 SCRIPT = ROOT / "tools" / "fit_cost.py"
 LIST = """\
@@ -225,24 +225,21 @@ def test_the_measurements_that_are_kept_are_of_lists_that_ship(fit_cost: ModuleT
     assert len(list(fit_cost.read(rows, problems))) > 10
 
 
-def command(tmp_path: Path, rows: list[dict[str, str]]) -> subprocess.CompletedProcess[str]:
+def command(
+    gemmctl: Command, tmp_path: Path, rows: list[dict[str, str]]
+) -> subprocess.CompletedProcess[str]:
     (tmp_path / "list.yaml").write_text(LIST)
     with (tmp_path / "cuts.csv").open("w", newline="") as file:
         writer = csv.DictWriter(file, rows[0], lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
-    return subprocess.run(
-        [sys.executable, SCRIPT, "cuts.csv", "list.yaml"],
-        cwd=tmp_path,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return gemmctl("cuts.csv", "list.yaml", python=(str(SCRIPT),))
 
 
-def test_it_prints_every_constant_and_the_regrets_and_writes_nothing(tmp_path: Path) -> None:
-    done = command(tmp_path, measured(lambda made: seconds(made, cost.FITTED)))
+def test_it_prints_every_constant_and_the_regrets_and_writes_nothing(
+    gemmctl: Command, tmp_path: Path
+) -> None:
+    done = command(gemmctl, tmp_path, measured(lambda made: seconds(made, cost.FITTED)))
     assert (done.returncode, done.stderr) == (0, "")
     for name, value in asdict(cost.FITTED).items():
         assert re.search(rf"^    {name}: float = \S+  # now {value}$", done.stdout, re.MULTILINE)
@@ -251,7 +248,8 @@ def test_it_prints_every_constant_and_the_regrets_and_writes_nothing(tmp_path: P
     assert {path.name for path in tmp_path.iterdir()} == {"list.yaml", "cuts.csv"}
 
 
-def test_what_measure_cuts_did_not_print_is_refused(tmp_path: Path) -> None:
-    done = command(tmp_path, [{"name": row["name"]} for row in measured(lambda made: 1.0)])
+def test_what_measure_cuts_did_not_print_is_refused(gemmctl: Command, tmp_path: Path) -> None:
+    rows = [{"name": row["name"]} for row in measured(lambda made: 1.0)]
+    done = command(gemmctl, tmp_path, rows)
     assert done.returncode != 0
     assert done.stderr == "cuts.csv is not what tools/measure_cuts.py prints\n"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -14,8 +13,9 @@ import pytest
 from gemmctl.kernels import cubins
 from gemmctl.lists import reading
 from gemmctl.planning.plan import Plan
-from support import ROOT, as_module, environment, make_plans
+from support import ROOT, Command, as_module, make_plans
 
+SCRIPT = ROOT / "tools" / "measure_cuts.py"
 KERNELS = cubins.manifest().kernels
 TWO_TYPES = """\
 gemmctl: 1
@@ -30,23 +30,12 @@ EVENED = "{gemmctl: 1, problems: [{name: p, groups: [{m: 384, n: 14080, k: 4096}
 
 @pytest.fixture(scope="module")
 def measure_cuts() -> ModuleType:
-    return as_module(ROOT / "tools" / "measure_cuts.py")
+    return as_module(SCRIPT)
 
 
-def run(tmp_path: Path, text: str) -> subprocess.CompletedProcess[str]:
-    (tmp_path / "list.yaml").write_text(text)
-    return subprocess.run(
-        [sys.executable, ROOT / "tools" / "measure_cuts.py", "list.yaml", "--device", "cpu"],
-        cwd=tmp_path,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
-def test_what_it_prints_is_what_the_fit_reads(tmp_path: Path) -> None:
-    done = run(tmp_path, TWO_TYPES)
+def test_what_it_prints_is_what_the_fit_reads(gemmctl: Command, tmp_path: Path) -> None:
+    (tmp_path / "list.yaml").write_text(TWO_TYPES)
+    done = gemmctl("list.yaml", "--device", "cpu", python=(str(SCRIPT),))
     assert (done.returncode, done.stderr) == (0, "")
     (tmp_path / "cuts.csv").write_text(done.stdout)
     fit_cost = as_module(ROOT / "tools" / "fit_cost.py")
@@ -79,8 +68,10 @@ def test_the_most_promising_come_first_each_once(measure_cuts: ModuleType) -> No
     assert len({tuple(way.choices) for way in ways}) == len(ways) > 9
 
 
-def test_a_list_that_is_wrong_ends_it_with_the_place(tmp_path: Path) -> None:
-    done = run(tmp_path, "gemmctl: 1\nproblems:\n  - {name: p, groups: [{m: 8, n: 8}]}\n")
+def test_a_list_that_is_wrong_ends_it_with_the_place(gemmctl: Command, tmp_path: Path) -> None:
+    wrong = "gemmctl: 1\nproblems:\n  - {name: p, groups: [{m: 8, n: 8}]}\n"
+    (tmp_path / "list.yaml").write_text(wrong)
+    done = gemmctl("list.yaml", "--device", "cpu", python=(str(SCRIPT),))
     assert done.returncode == 1
     assert "list.yaml:3:24: this group has no k" in done.stderr
     assert "Traceback" not in done.stderr

@@ -1,4 +1,4 @@
-"""Fit the constants of gemmctl/planning/cost.py to what gemmctl tune measured.
+"""Fit the constants of gemmctl/planning/cost.py to what tools/measure_cuts.py measured.
 
     python tools/fit_cost.py docs/cuts-h200.csv.xz problems/*.yaml FAMILY/*.yaml
     python tools/fit_cost.py docs/cuts-h200.csv.xz problems/*.yaml FAMILY/*.yaml --halves 1

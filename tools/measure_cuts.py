@@ -5,9 +5,10 @@
     python tools/measure_cuts.py problems/*.yaml FAMILY/*.yaml VARIANTS/*.yaml > cuts.csv
 
 Of each problem those cuts that the model finds most promising, the longer a run the fewer. Each is
-measured twice, there and back through all of them, in a burst of a few samples with a rest of twice
-their time behind it. Ends are not evened: by which constants they were, nobody could tell later.
-421 problems take two minutes on an H200; what several GPUs printed may be joined into one file.
+measured twice, there and back through all of them, in a burst of a few samples; between two bursts
+is a rest of twice the first one's time. Ends are not evened: by which constants they were, nobody
+could tell later. 421 problems take two minutes on an H200; what several GPUs printed may be joined
+into one file.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from math import inf
-from time import sleep
 
 import numpy as np
 
@@ -32,27 +32,28 @@ from gemmctl.kernels.cubins import Kernel
 from gemmctl.lists import reading
 from gemmctl.lists.problem import Problem
 from gemmctl.measuring import tune, tune_cache
+from gemmctl.measuring.rest import Rest
 from gemmctl.operands.data import DataSpec
 from gemmctl.planning import plan, tiling
 from gemmctl.planning.plan import Plan
-from gemmctl.planning.tiling import Choice, Machine
+from gemmctl.planning.tiling import Machine
 
 WITHIN = 1.5  # times the least estimate: what promises less is not measured
 # Of runs up to so many seconds by the model: the most cuts, and samples of a burst.
 EFFORT = ((250e-6, 26, 8), (700e-6, 16, 5), (inf, 9, 3))
-RESTS = 2  # times a burst
-MOST_REST_S = 0.15
+REST_SHARE, REST_S = 2, 0.15  # between bursts: of the time of one, and at most
 COLUMNS = ("name", "problem_sha256", "choice", "tiles", "median_s", "samples", "cubin_sha256")
 COLUMNS += ("date", "device.name", "device.uuid", "device.sm_count")
 
 
 def cuts(made: Plan, kernels: Sequence[Kernel]) -> list[Plan]:
     """A problem cut in all ways that are worth considering, the most promising first."""
-    found: dict[tuple[Choice, ...], Plan] = {}
-    for launch in range(len(made.launches)):
-        for one in tune.candidates(made, kernels, launch):
-            found.setdefault(tuple(one.choices), not_evened(one))
-    return sorted(found.values(), key=lambda one: one.estimate_s)
+    found = {
+        tuple(one.choices): one
+        for launch in range(len(made.launches))
+        for one in tune.candidates(made, kernels, launch)
+    }
+    return sorted(map(not_evened, found.values()), key=lambda one: one.estimate_s)
 
 
 def not_evened(made: Plan) -> Plan:
@@ -66,7 +67,7 @@ def not_evened(made: Plan) -> Plan:
 
 
 def measure(
-    problem: Problem, device: Device, kernels: Sequence[Kernel], machine: Machine
+    problem: Problem, device: Device, rest: Rest, kernels: Sequence[Kernel], machine: Machine
 ) -> list[tuple[Plan, list[float]]]:
     """What is worth measuring of a problem, and the samples of each in seconds."""
     (made,) = plan.make([problem], kernels, machine)
@@ -78,11 +79,11 @@ def measure(
     ways = [way for way in ways[:most] if way.estimate_s <= WITHIN * least]
     samples: list[list[float]] = [[] for _ in ways]
     for index in [*range(len(ways)), *reversed(range(len(ways)))]:
+        rest.take()
         with device.open(ways[index], DataSpec("normal", 0)) as session:
             _, *taken = (sample.seconds for sample in session.time(count + 1, cold=True))
         samples[index] += taken
-        if device.facts.kind == "cuda":
-            sleep(min(MOST_REST_S, RESTS * sum(taken)))
+        rest.after(sum(taken))
     return list(zip(ways, samples, strict=True))
 
 
@@ -99,11 +100,12 @@ def main() -> None:
         problems = reading.load(arguments.lists, sys.stdin)
         device, _ = opened(arguments.device)
         facts = device.facts
+        machine = tiling.machine_of(facts.sm_count)
+        rest = Rest(device, share=REST_SHARE, most_s=REST_S)
         rows = csv.DictWriter(sys.stdout, COLUMNS, lineterminator="\n")
         rows.writeheader()
         for problem in problems:
-            machine = tiling.machine_of(facts.sm_count)
-            for way, samples in measure(problem, device, manifest.kernels, machine):
+            for way, samples in measure(problem, device, rest, manifest.kernels, machine):
                 row = {
                     "name": problem.name,
                     "problem_sha256": tune_cache.fingerprint(problem),

@@ -13,15 +13,20 @@ REST_S, REST_SHARE = 0.3, 6
 
 
 class Rest:
-    """What a device rests before bursts, whoever takes them; the first is the longest."""
+    """What a device rests before bursts, whoever takes them; the first is the longest.
 
-    def __init__(self, device: Device) -> None:
-        self._most_s = REST_S if device.facts.kind == "cuda" else 0.0
+    That is a ``share`` of the time that it was at work, ``most_s`` seconds at most; a CPU has none.
+    """
+
+    def __init__(
+        self, device: Device, *, share: float = REST_SHARE, most_s: float = REST_S
+    ) -> None:
+        self._share, self._most_s = share, most_s if device.facts.kind == "cuda" else 0.0
         self._busy_s = inf
 
     def take(self) -> None:
         """Rest for what is due."""
-        sleep(min(self._most_s, REST_SHARE * self._busy_s))
+        sleep(min(self._most_s, self._share * self._busy_s))
         self._busy_s = 0.0
 
     def after(self, busy_s: float) -> None:

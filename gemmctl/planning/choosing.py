@@ -143,7 +143,7 @@ def _least(
         if (found, index) < (least, best):
             least, best, cut, later = found, index, planned, even and not evens
     assert cut is not None  # there is a way at least
-    if later:
-        cut, _ = tail.evened(cut, launches.problem)
     way = ways[best]
+    if later:
+        cut, _ = tail.evened(cut, launches.problem, asked[way.kernel.d_across])
     return Choice(way.kernel.name, way.width, int(way.splits[launch])), cut

@@ -534,14 +534,16 @@ def together(work: Work, times: Times, busy: Floats, constants: Constants) -> Fl
     nbytes = read + constants.write * work.written
     memory = np.add.reduceat(nbytes, work.starts) / constants.memory_bytes / work.sms
     stored = np.add.reduceat(work.written, work.starts) / constants.stored_bytes / work.sms
-    ends = np.maximum.reduceat(np.where(work.parts > 1, 0.0, times.end), work.starts)
+    split = work.parts > 1
+    ends = np.maximum.reduceat(np.where(split, 0.0, times.end), work.starts)
     latency = constants.launch_latency + constants.cluster_latency * work.clustered
-    rounds = np.ceil(np.add.reduceat(work.sums, work.starts) / work.clusters)
-    add_up = np.maximum.reduceat(np.where(work.parts > 1, times.add_up, 0.0), work.starts)
-    adding = np.minimum(rounds * add_up, busy)
+    adding: Floats = np.zeros_like(busy)
+    if split.any():
+        rounds = np.ceil(np.add.reduceat(work.sums, work.starts) / work.clusters)
+        add_up = np.maximum.reduceat(np.where(split, times.add_up, 0.0), work.starts)
+        adding = np.minimum(rounds * add_up, busy)
     moving = _both(np.maximum(busy - adding, stored), memory, constants.exposed_memory)
-    found: Floats = latency + ends + moving + adding
-    return found
+    return latency + ends + moving + adding
 
 
 def _both(one: Floats, other: Floats, exposed: float) -> Floats:
