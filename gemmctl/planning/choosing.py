@@ -135,7 +135,7 @@ def _least(
             continue
         seen.add(same)
         if evens:
-            planned, found = tail.evened(planned, launches.problem, asks)
+            planned, found = tail.evened(planned, launches.problem, asks, least)
         elif cost.exact(planned, asks):
             found = bounds[index]
         else:

@@ -198,7 +198,18 @@ def estimate(
     """
     asked = asked or asked_of(problem, launch.groups, launch.kernel, launch.share)
     work = work_of(launch, asked)
-    times = times_of(work, constants)
+    return taken(launch, problem, asked, work, times_of(work, constants), constants)
+
+
+def taken(
+    launch: Grid,
+    problem: Problem,
+    asked: Asked,
+    work: Work,
+    times: Times,
+    constants: Constants = FITTED,
+) -> float:
+    """The same of a launch of which it is known what it asks for, what there is to do and takes."""
     if exact(launch, asked):
         busy = least_busy(work, times)
     else:

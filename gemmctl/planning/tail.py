@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from math import inf
 
 import numpy as np
 
@@ -23,23 +24,26 @@ GAIN = 0.005  # of a launch's time, for which another width's code is worth fetc
 WAVES = 2  # of tiles at a launch's end that may be cut narrower
 
 
-def evened(planned: Grid, problem: Problem, asked: Asked | None = None) -> tuple[Grid, float]:
+def evened(
+    planned: Grid, problem: Problem, asked: Asked | None = None, below: float = inf
+) -> tuple[Grid, float]:
     """A launch with its last tiles as narrow as is fastest, and the cycles that it then takes.
 
     That is the launch as it was where nothing is gained: where it has less than a wave, splits
     sums, or consists of tiles that wait for latency more than for each other (measured: nothing at
-    K = 256, 1% slower at 96), and where it is too long to be played through. ``asked`` is what
+    K = 256, 1% slower at 96), and where it is too long to be played through; and where it would not
+    come ``below`` so many cycles if its end were perfectly even. ``asked`` is what
     ``cost.asked_of`` says of it.
     """
     asked = asked or cost.asked_of(problem, planned.groups, planned.kernel)
-    taken = cost.estimate(planned, problem, asked=asked)
+    work = cost.work_of(planned, asked)
+    times = cost.times_of(work, cost.FITTED)
+    taken = cost.taken(planned, problem, asked, work, times)
     playable = planned.room < planned.entries.sum() <= cost.PLAYED * planned.room
     if planned.slots or not playable or tiling.mostly_short(planned):
         return planned, taken
-    work = cost.work_of(planned, asked)
-    times = cost.times_of(work, cost.FITTED)
     mean = np.array([(times.whole * planned.whole).sum() / planned.room])
-    if cost.together(work, times, mean, cost.FITTED)[0] > (1 - IDLE) * taken:
+    if cost.together(work, times, mean, cost.FITTED)[0] > min((1 - IDLE) * taken, below):
         return planned, taken
     best, least = planned, (1 - GAIN) * taken
     for other in _candidates(planned, problem, times.whole, asked):
@@ -50,17 +54,26 @@ def evened(planned: Grid, problem: Problem, asked: Asked | None = None) -> tuple
 
 def _candidates(planned: Grid, problem: Problem, cycles: Floats, asked: Asked) -> Iterator[Grid]:
     """The launch with some of its last tiles narrower: what would be fastest if all were equal."""
-    mean, found = np.average(cycles, weights=planned.whole), []
-    for widest in range(int(planned.widths.max()) - STEP, tiling.NARROWEST - 1, -STEP):
-        narrow = tiling.grid(problem, planned.groups, planned.kernel, widest, planned.machine)
-        times = cost.times_of(cost.work_of(narrow, asked), cost.FITTED)
-        more = float(narrow.whole.sum() / planned.whole.sum())
-        share = float(np.average(times.whole, weights=narrow.whole) / mean)
-        if more > 1 > share:
-            ends, count = _soonest(int(planned.whole.sum()), planned.room, more, share)
-            found.append((ends, count, narrow))
-    for _, count, narrow in sorted(found, key=lambda one: one[0])[:TRIED]:
-        yield joined(planned, narrow, _last_columns(planned, narrow, problem, count))
+    widths = np.arange(int(planned.widths.max()) - STEP, tiling.NARROWEST - 1, -STEP)
+    if not len(widths):
+        return
+    groups, kernel, machine = planned.groups, planned.kernel, planned.machine
+    starts = len(groups) * np.arange(len(widths))
+    narrow = tiling.grid(
+        problem, np.tile(groups, len(widths)), kernel, widths, machine, starts=starts
+    )
+    times = cost.times_of(cost.work_of(narrow, asked.repeated(len(widths)), starts), cost.FITTED)
+    tiles = np.add.reduceat(narrow.whole, starts)
+    mean = np.average(cycles, weights=planned.whole)
+    more = tiles / planned.whole.sum()
+    share = np.add.reduceat(times.whole * narrow.whole, starts) / tiles / mean
+    found = [
+        (*_soonest(int(planned.whole.sum()), planned.room, float(more[i]), float(share[i])), i)
+        for i in np.nonzero((more > 1) & (share < 1))[0]
+    ]
+    for _, count, i in sorted(found, key=lambda one: one[0])[:TRIED]:
+        one = tiling.grid(problem, groups, kernel, int(widths[i]), machine)
+        yield joined(planned, one, _last_columns(planned, one, problem, count))
 
 
 def _soonest(tiles: int, room: int, more: float, share: float) -> tuple[float, int]:
