@@ -7,8 +7,8 @@
 Of each problem those cuts that the model finds most promising, the longer a run the fewer. Each is
 measured twice, there and back through all of them, in a burst of a few samples; between two bursts
 is a rest of twice the first one's time. Ends are not evened: by which constants they were, nobody
-could tell later. 421 problems take three and a half minutes on an H100; what several GPUs printed may
-be joined into one file.
+could tell later. 421 problems take three and a half minutes on an H100; what several GPUs printed
+may be joined into one file.
 """
 
 from __future__ import annotations
