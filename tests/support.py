@@ -24,7 +24,7 @@ import gemmctl
 from gemmctl.kernels import cubins
 from gemmctl.kernels.cubins import Kernel
 from gemmctl.lists import problem, reading
-from gemmctl.planning import plan, tiling
+from gemmctl.planning import fitting, plan, tiles, tiling
 
 ROOT = Path(__file__).parent.parent
 PROBLEMS = ROOT / "problems"
@@ -70,10 +70,10 @@ def cut_as(
     kernel: Kernel,
     choice: tiling.Choice,
     machine: tiling.Machine = tiling.H200,
-) -> tiling.Launch:
+) -> tiles.Launch:
     """A launch of some groups, cut as chosen and no tile narrower than the others of its group."""
     planned = tiling.grid(some, groups, kernel, choice.width, machine, choice.splits)
-    return tiling.cut(some, planned, choice)
+    return tiles.cut(some, planned, choice)
 
 
 def make_plans(text: str, launch: plan.Launching = "grouped") -> list[plan.Plan]:
@@ -85,7 +85,7 @@ def make_plans(text: str, launch: plan.Launching = "grouped") -> list[plan.Plan]
 def takes_all(kernel: Kernel) -> bool:
     """Whether a kernel computes more than alpha A B, too, and D with rows of any length."""
     some = make_problem("m: 8, n: 7, k: 8, beta: 1, bias: n, activation: silu")
-    return tiling.takes(kernel, some, np.arange(1))
+    return fitting.takes(kernel, some, np.arange(1))
 
 
 @dataclass

@@ -17,7 +17,7 @@ import pytest
 from gemmctl.kernels import cubins
 from gemmctl.kernels.constants import K_TILE, RECORDS, WIDTH_STEP, WIDTHS
 from gemmctl.operands import dtypes
-from gemmctl.planning import tiling
+from gemmctl.planning import tiles
 from sources import FOLDER, size, text
 from support import ROOT, as_module
 
@@ -194,11 +194,11 @@ def shared_bytes(variant: Any, ring_bytes: int) -> int:
     staging = variant.consumers * buffers * buffer_bytes
     fused = (1 if variant.pingpong else 2) * size("Fused")
     bias = variant.max_width * 4 if build.PLAIN in variant.layouts else 16
-    kept = tiling.TILE.itemsize + 2 * size("TargetD") + bias if variant.pingpong else 0
+    kept = tiles.TILE.itemsize + 2 * size("TargetD") + bias if variant.pingpong else 0
     aside = variant.consumers * (fused + kept + size("Cursor"))
     barriers = 8 * (2 * variant.most_stages + 2 * RECORDS + variant.consumers)
     c_first = (RECORDS if variant.pingpong else 1) * (8 + size("Cursor"))
-    return ring_bytes + staging + RECORDS * tiling.TILE.itemsize + aside + barriers + c_first
+    return ring_bytes + staging + RECORDS * tiles.TILE.itemsize + aside + barriers + c_first
 
 
 @VARIANTS

@@ -14,22 +14,13 @@ from gemmctl.kernels import cubins
 from gemmctl.kernels.cubins import Kernel
 from gemmctl.lists.problem import Problem
 from gemmctl.planning import cost
+from gemmctl.planning.arrays import ALONE, Ints
 from gemmctl.planning.cost import FITTED, L2_BYTES, PLAYED, Constants
+from gemmctl.planning.epilogue import ADDED_K
+from gemmctl.planning.order import PANEL_ROWS, come_first
 from gemmctl.planning.queue import in_turn
-from gemmctl.planning.tiling import (
-    ADDED_K,
-    ALONE,
-    H200,
-    PANEL_ROWS,
-    WGMMA_FLOP,
-    Choice,
-    Grid,
-    Ints,
-    Launch,
-    Machine,
-    come_first,
-    grid,
-)
+from gemmctl.planning.tiles import Launch
+from gemmctl.planning.tiling import H200, WGMMA_FLOP, Choice, Grid, Machine, grid
 from support import cut_as, make_problem, takes_all
 
 KERNELS = cubins.manifest().kernels

@@ -47,7 +47,8 @@ from gemmctl.operands.data import DataSpec
 from gemmctl.planning import plan, tables
 from gemmctl.planning.plan import Launching, Plan
 from gemmctl.planning.tables import Tables
-from gemmctl.planning.tiling import K_TILE, TILE, Launch
+from gemmctl.planning.tiles import TILE, Launch
+from gemmctl.planning.tiling import K_TILE
 from sources import members, offsets, parameters, size
 from support import make_problem
 

@@ -21,7 +21,7 @@ from gemmctl.kernels import cubins
 from gemmctl.lists import reading
 from gemmctl.lists.problem import BIASES, GATES, Problem
 from gemmctl.operands import dtypes
-from gemmctl.planning import choosing, cost, plan, refusals, tables, tiling
+from gemmctl.planning import choosing, cost, fitting, plan, refusals, tables, tiling
 from gemmctl.planning.arena import ALIGNMENT, FENCE
 from gemmctl.planning.plan import Plan
 from gemmctl.planning.refusals import MAX_TILES
@@ -432,7 +432,7 @@ def costs(
         choice: tiling.grid(some, alone, kernel, choice.width, machine, choice.splits)
         for kernel in KERNELS
         if kernel.multiplies == ("bf16", "bf16", "row", "col")
-        and tiling.takes(kernel, some, np.arange(len(some.groups)))
+        and fitting.takes(kernel, some, np.arange(len(some.groups)))
         for choice in tiling.choices(some, alone, kernel, machine)
         if split or choice.splits == 1
     }

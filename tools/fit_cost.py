@@ -39,11 +39,12 @@ from gemmctl.lists.problem import Problem
 from gemmctl.measuring import tune_cache
 from gemmctl.planning import cost, plan, tiling
 from gemmctl.planning.arena import lay_out
+from gemmctl.planning.arrays import Flags, Floats, Ints
 from gemmctl.planning.cost import Constants, Work
 from gemmctl.planning.exchange import exchanged, swapped
 from gemmctl.planning.packing import pack
 from gemmctl.planning.queue import Queue, side_by_side
-from gemmctl.planning.tiling import Choice, Flags, Floats, Grid, Ints, Machine, machine_of
+from gemmctl.planning.tiling import Choice, Grid, Machine, machine_of
 
 # The choice is between candidates of one problem, so an error that all of them share matters
 # little; nor does it matter how slow exactly a slow one is.

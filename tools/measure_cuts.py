@@ -34,7 +34,7 @@ from gemmctl.lists.problem import Problem
 from gemmctl.measuring import tune, tune_cache
 from gemmctl.measuring.rest import Rest
 from gemmctl.operands.data import DataSpec
-from gemmctl.planning import plan, tiling
+from gemmctl.planning import plan, tiles, tiling
 from gemmctl.planning.plan import Plan
 from gemmctl.planning.tiling import Machine
 
@@ -62,7 +62,7 @@ def not_evened(made: Plan) -> Plan:
     for one in made.launches:
         own, groups = one.choice, np.unique(one.groups)
         whole = tiling.grid(made.exchanged, groups, one.kernel, own.width, one.machine, own.splits)
-        launches.append(tiling.cut(made.exchanged, whole, own))
+        launches.append(tiles.cut(made.exchanged, whole, own))
     return replace(made, launches=tuple(launches))
 
 

@@ -31,9 +31,9 @@ from gemmctl.operands.data import DataSpec, Operand
 from gemmctl.operands.digest import digest
 from gemmctl.operands.dtypes import Bits, DType
 from gemmctl.planning import packing, tables
+from gemmctl.planning.fitting import STRIDE_STEP
 from gemmctl.planning.plan import Plan
 from gemmctl.planning.tables import Tables
-from gemmctl.planning.tiling import STRIDE_STEP
 
 Bytes = npt.NDArray[np.uint8]
 

@@ -38,7 +38,7 @@ from gemmctl.operands.data import DataSpec, Operand
 from gemmctl.operands.dtypes import DType
 from gemmctl.planning import tables
 from gemmctl.planning.plan import Plan
-from gemmctl.planning.tiling import Launch
+from gemmctl.planning.tiles import Launch
 
 Device = Literal["cpu", "cuda"]
 Indices = npt.NDArray[np.int64]

@@ -13,7 +13,7 @@ from gemmctl.kernels.cubins import Kernel
 from gemmctl.measuring.bench import BATCH_S, spread
 from gemmctl.measuring.rest import Rest
 from gemmctl.operands.data import DataSpec
-from gemmctl.planning import plan, tiling
+from gemmctl.planning import fitting, plan, tiling
 from gemmctl.planning.plan import Plan
 
 BURST = 15  # samples at most between two rests; fewer where they take longer than BATCH_S
@@ -89,7 +89,7 @@ def candidates(made: Plan, kernels: Sequence[Kernel], launch: int) -> list[Plan]
         for kernel in kernels
         if kernel.multiplies == own.kernel.multiplies
         and kernel.b_unaligned == own.kernel.b_unaligned
-        and tiling.takes(kernel, made.exchanged, own.groups)
+        and fitting.takes(kernel, made.exchanged, own.groups)
         for choice in tiling.choices(made.exchanged, own.groups, kernel, own.machine)
     ]
     different = {_work(made): made}

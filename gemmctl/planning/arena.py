@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gemmctl.lists.problem import Problem
-from gemmctl.planning.tiling import Ints
+from gemmctl.planning.arrays import Ints
 
 FENCE = 256  # bytes of 0xFF kept before and after every D, to show writes outside it
 ALIGNMENT = 256  # bytes; every operand starts on such a boundary (TMA itself needs 16)

@@ -11,8 +11,9 @@ import numpy as np
 from gemmctl.kernels.cubins import Kernel
 from gemmctl.lists.problem import Problem
 from gemmctl.planning import cost, tail, tiling
+from gemmctl.planning.arrays import Floats, Ints
 from gemmctl.planning.cost import Asked
-from gemmctl.planning.tiling import Choice, Floats, Grid, Ints, Machine
+from gemmctl.planning.tiling import Choice, Grid, Machine
 
 SLACK = 1e-9  # share of a bound by which it may lie above the cost, since both are rounded
 # Groups that are cut at one time. A call of numpy takes as long for a few groups cut in every width

@@ -14,27 +14,12 @@ from gemmctl.kernels.constants import BOX_ROWS, K_TILE, REDUCED_ROWS
 from gemmctl.kernels.cubins import Kernel
 from gemmctl.lists.problem import ACTIVATIONS, Problem
 from gemmctl.operands import dtypes
+from gemmctl.planning.arrays import ALONE, Flags, Floats, Ints, each
+from gemmctl.planning.epilogue import added, c_by_elements, may_begin
+from gemmctl.planning.fitting import STRIDE_STEP
+from gemmctl.planning.order import LONG_K, PANEL_ROWS, come_first, handed_out, runs
 from gemmctl.planning.queue import Queue
-from gemmctl.planning.tiling import (
-    ALONE,
-    LONG_K,
-    PANEL_ROWS,
-    STRIDE_STEP,
-    Flags,
-    Floats,
-    Grid,
-    Ints,
-    Machine,
-    added,
-    begun,
-    c_by_elements,
-    come_first,
-    each,
-    handed_out,
-    may_begin,
-    runs,
-    seen,
-)
+from gemmctl.planning.tiling import Grid, Machine, begun, seen
 
 CLOCK_HZ = 1.98e9  # of a cycle below: an H200's highest
 WGMMA_ROWS = 64  # of B that one wgmma multiplies, and one warpgroup stores in one go

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from gemmctl.lists.problem import Group, Problem
-from gemmctl.planning.tiling import Ints
+from gemmctl.planning.arrays import Ints
 
 
 def exchanged(problem: Problem) -> Problem:

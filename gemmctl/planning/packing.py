@@ -12,7 +12,8 @@ from gemmctl.kernels.cubins import OPERAND_BYTES
 from gemmctl.lists.problem import Problem
 from gemmctl.operands.dtypes import Bits
 from gemmctl.planning.arena import ALIGNMENT
-from gemmctl.planning.tiling import STRIDE_END, STRIDE_STEP, Flags, Ints, Number, copied_beside
+from gemmctl.planning.arrays import Flags, Ints, Number
+from gemmctl.planning.fitting import STRIDE_END, STRIDE_STEP, copied_beside
 
 BLOCK_BYTES = K_TILE * OPERAND_BYTES  # that are woven: those of a row in a stage
 # What it costs to leave a B where it is, in bytes that could be copied meanwhile: so many, and one

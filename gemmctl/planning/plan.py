@@ -18,14 +18,17 @@ from gemmctl.errors import ListError
 from gemmctl.kernels.cubins import Kernel
 from gemmctl.lists.problem import LAYOUTS, Group, Problem
 from gemmctl.operands import dtypes
-from gemmctl.planning import cost, tail, tiling
+from gemmctl.planning import cost, tail, tiles, tiling
 from gemmctl.planning.arena import Layout, lay_out
+from gemmctl.planning.arrays import Ints
 from gemmctl.planning.choosing import choose
 from gemmctl.planning.exchange import exchanged, swapped
+from gemmctl.planning.fitting import takes
 from gemmctl.planning.packing import Packing, left_in_place, pack
 from gemmctl.planning.queue import Queue, in_turn, side_by_side
 from gemmctl.planning.refusals import Refusal, refusals
-from gemmctl.planning.tiling import H200, Choice, Grid, Ints, Launch, Machine
+from gemmctl.planning.tiles import Launch
+from gemmctl.planning.tiling import H200, Choice, Grid, Machine
 
 USUAL = ["row", "col", "row"]  # layouts of A, B and D that a list need not name
 STREAMS = 8  # that launches of single groups are spread over
@@ -178,7 +181,7 @@ def _plan(
         else:
             choice = choices[len(launches)]
             planned = _as_chosen(work, groups, fitting, choice, machine, even)
-        launches.append(tiling.cut(work, planned, choice))
+        launches.append(tiles.cut(work, planned, choice))
     columns = problem.columns
     m, n, k = columns.m, columns.n, columns.depth
     layout, moved = lay_out(problem)
@@ -222,7 +225,7 @@ def alike(problem: Problem, kernels: Sequence[Kernel]) -> Iterator[tuple[Ints, l
             left = np.full(len(groups), bool(unaligned))
         for some, able in ((groups[left], unaligned), (groups[~left], aligned)):
             if len(some):
-                yield some, [one for one in able if tiling.takes(one, problem, some)]
+                yield some, [one for one in able if takes(one, problem, some)]
 
 
 def _choose_each(
@@ -238,7 +241,7 @@ def _choose_each(
     alone = [np.array([index]) for index in firsts.values()]
     chosen = choose(problem, alone, kernels, machine, split)
     cut = {
-        int(group[0]): tiling.cut(problem, planned, choice)
+        int(group[0]): tiles.cut(problem, planned, choice)
         for group, (choice, planned) in zip(alone, chosen, strict=True)
     }
     return [

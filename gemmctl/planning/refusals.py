@@ -13,7 +13,7 @@ from gemmctl.kernels.cubins import Kernel
 from gemmctl.lists.problem import LAYOUTS, Columns, Group, Problem
 from gemmctl.operands import dtypes
 from gemmctl.planning.exchange import exchanged
-from gemmctl.planning.tiling import NEAR_BYTES
+from gemmctl.planning.fitting import NEAR_BYTES
 
 MAX_TILES = 1 << 24  # entries of a problem's tile lists: 1 GB, for a D that fills an H200's memory
 

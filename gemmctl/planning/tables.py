@@ -10,9 +10,10 @@ import numpy.typing as npt
 from gemmctl.lists.problem import Problem
 from gemmctl.operands import data, dtypes
 from gemmctl.operands.data import DataSpec
-from gemmctl.planning import tiling
+from gemmctl.planning import epilogue, tiling
+from gemmctl.planning.arrays import Ints
 from gemmctl.planning.plan import Plan
-from gemmctl.planning.tiling import Ints, Launch
+from gemmctl.planning.tiles import Launch
 
 # One operand to generate: `rows` times `cols` elements, of which neighbours in a row lie `col_step`
 # elements apart and those in a column `row_step`.
@@ -114,7 +115,7 @@ def build(launch: Launch, plan: Plan, base: int) -> Tables:
         bias_along=columns.bias[groups].astype(np.uint32),
         activation=columns.activation[groups].astype(np.uint32),
         gate=columns.gate[groups].astype(np.uint32),
-        added=tiling.added(plan.exchanged, groups).astype(np.uint32),
+        added=epilogue.added(plan.exchanged, groups).astype(np.uint32),
         tiles=launch.tiles,
     )
 

@@ -13,9 +13,10 @@ from math import inf
 import numpy as np
 
 from gemmctl.lists.problem import Problem
-from gemmctl.planning import cost, tiling
+from gemmctl.planning import cost, order, tiling
+from gemmctl.planning.arrays import Floats, Ints
 from gemmctl.planning.cost import Asked
-from gemmctl.planning.tiling import Floats, Grid, Ints
+from gemmctl.planning.tiling import Grid
 
 STEP = 32  # rows by which the widths that are tried differ
 TRIED = 2  # of them, those that promise most
@@ -40,7 +41,7 @@ def evened(
     times = cost.times_of(work, cost.FITTED)
     taken = cost.taken(planned, problem, asked, work, times)
     playable = planned.room < planned.entries.sum() <= cost.PLAYED * planned.room
-    if planned.slots or not playable or tiling.mostly_short(planned):
+    if planned.slots or not playable or order.mostly_short(planned):
         return planned, taken
     mean = np.array([(times.whole * planned.whole).sum() / planned.room])
     if cost.together(work, times, mean, cost.FITTED)[0] > min((1 - IDLE) * taken, below):
@@ -96,7 +97,7 @@ def _soonest(tiles: int, room: int, more: float, share: float) -> tuple[float, i
 
 def _last_columns(planned: Grid, narrow: Grid, problem: Problem, count: int) -> Ints:
     """Columns of tiles of each group, as many as it takes for the last tiles of the list."""
-    last = np.bincount(tiling.handed_out(planned, problem)[-count:], minlength=len(planned.wide))
+    last = np.bincount(order.handed_out(planned, problem)[-count:], minlength=len(planned.wide))
     return np.where(narrow.widths < planned.widths, -(-last // planned.high), 0)
 
 

@@ -43,7 +43,7 @@ from gemmctl.lists.problem import ACTIVATIONS, BIASES, GATES, Problem
 from gemmctl.operands import data, dtypes
 from gemmctl.operands.data import DataSpec
 from gemmctl.operands.digest import digest
-from gemmctl.planning import packing, plan, tables, tail, tiling
+from gemmctl.planning import fitting, packing, plan, tables, tail, tiles, tiling
 from gemmctl.planning.plan import Plan
 from gemmctl.planning.tiling import Choice, seen
 from support import cut_as, environment, make_problem, takes_all
@@ -252,7 +252,7 @@ def test_every_kernel_is_right_where_the_last_columns_of_tiles_are_narrower(
     )
     joined = tail.joined(wide, narrow, wide.wide // np.resize([2, 1, 4, 3], len(groups)))
     assert len(joined.groups) > len(groups)
-    launch = tiling.cut(made.exchanged, joined, Choice(kernel.name, width))
+    launch = tiles.cut(made.exchanged, joined, Choice(kernel.name, width))
     made = replace(made, launches=(launch,))
     with ran(device, made, spec) as session:
         assert wrong(made, session, spec) == []
@@ -418,7 +418,7 @@ def fused(kernel: Kernel, activation: str, gate: str, spread: int) -> str:
 def takes_gates(kernel: Kernel) -> bool:
     """Whether a kernel computes gates, too, for which columns of B have to lie one by one."""
     problem = make_problem("m: 8, n: 8, k: 8, gate: pairs")
-    return kernel.multiplies[3] == "col" and tiling.takes(kernel, problem, np.arange(1))
+    return kernel.multiplies[3] == "col" and fitting.takes(kernel, problem, np.arange(1))
 
 
 GATED = [(of, gate) for of in FUSING for gate in GATES if gate == "none" or takes_gates(of)]

@@ -24,7 +24,8 @@ from gemmctl.kernels import cubins
 from gemmctl.kernels.constants import FLUSH_THREADS, PLACES_THREADS
 from gemmctl.kernels.cubins import Kernel
 from gemmctl.operands import data, dtypes
-from gemmctl.planning.tiling import Ints, Machine
+from gemmctl.planning.arrays import Ints
+from gemmctl.planning.tiling import Machine
 
 TIME_LIMIT_S = 60.0  # for whatever is queued at one time; far above any honest batch
 FLUSH_BYTES = 256 << 20  # four times the L2, which may hold a line twice, once in each half

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gemmctl.planning.tiling import Ints
+from gemmctl.planning.arrays import Ints
 
 
 def places(sms: Ints, first: Ints) -> Ints:

@@ -42,8 +42,9 @@ from gemmctl.kernels.constants import (
 from gemmctl.operands import dtypes
 from gemmctl.operands.data import DataSpec
 from gemmctl.planning import tables
+from gemmctl.planning.arrays import Ints
 from gemmctl.planning.plan import Plan
-from gemmctl.planning.tiling import TILE, Ints, Launch
+from gemmctl.planning.tiles import TILE, Launch
 
 REPLAYS = 9  # of a CUDA graph, to see what the host spends on one
 # Of work queued, in seconds: NVML takes 5 ms to read the energy counter, now and then 33 (H200).

@@ -1,0 +1,86 @@
+"""What each group has behind alpha A B, and by which of the kernels' ways that comes about."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gemmctl.kernels.constants import ACTIVATION_RELU, RESIDUES, TYPE_F32
+from gemmctl.lists.problem import Problem
+from gemmctl.planning.arrays import Flags, Ints
+from gemmctl.planning.fitting import STRIDE_END, STRIDE_STEP
+
+# From which the L2 adds to D: it does so at two thirds of the rate that memory allows, which
+# shorter sums would wait for. 128 of 1536x2048 with K 512: 1280 us, not 1120; 32 of that size with
+# K of about 1030: 336 instead of 403.
+ADDED_K = 960
+# From which it does beside tiles that read C, spread among them, for so much of all such D
+# (docs/kernel.md): the two wait for different things.
+MIXED_K = 384
+ADDED_SHARE = 0.4
+
+
+def fused(problem: Problem, groups: Ints) -> Flags:
+    """Groups whose D is more than alpha A B, a bias and relu, which a CTA has to finish."""
+    without_c = problem.columns.beta[groups] == 0
+    found: Flags = ~(without_c & light(problem, groups)) & ~added(problem, groups)
+    return found
+
+
+def light(problem: Problem, groups: Ints) -> Flags:
+    """Groups with nothing but a bias and relu behind alpha A B + beta C."""
+    columns = problem.columns
+    relu = columns.activation[groups] == ACTIVATION_RELU
+    found: Flags = (relu | (columns.activation[groups] == 0)) & (columns.gate[groups] == 0)
+    return found
+
+
+def may_begin(problem: Problem, groups: Ints) -> Flags:
+    """Groups whose sums may begin with beta C: it is of D's type, has 16 bits, and TMA brings it.
+
+    alpha is 1: it would multiply C, too. Sums of a D of 32 bits end with C, since each step of a
+    tensor core rounds by the largest of what it adds up.
+    """
+    columns = problem.columns
+    scaled = (columns.beta[groups] != 0) & (columns.alpha[groups] == 1)
+    alike = (columns.c[groups] == columns.d[groups]) & (columns.d[groups] != TYPE_F32)
+    moved = ~c_by_elements(problem, groups) & ~c_by_residues(problem, groups)
+    found: Flags = scaled & alike & moved & (columns.depth[groups] > 0)
+    return found
+
+
+def added(problem: Problem, groups: Ints) -> Flags:
+    """Groups of D = alpha A B + D that the L2 adds up, where D lies: of 32 bits.
+
+    TMA adds whole 16-byte words: what it adds behind the end of a row turns NaN there into another.
+    Long sums are added, and of those that are not so long the longest of the problem, for a share
+    of all such D: the L2 adds them while other tiles read C.
+    """
+    columns = problem.columns
+    near = columns.ldd * columns.size("d") < STRIDE_END
+    plain = (columns.beta == 1) & columns.inplace & ~columns.follows & (columns.d == TYPE_F32)
+    fit = plain & near & columns.whole_words & (columns.depth >= MIXED_K)
+    if not fit.any():
+        return np.take(fit, groups)
+    by_depth = np.argsort(-columns.depth * fit, kind="stable")
+    elements = columns.m * columns.n * plain
+    some = np.empty_like(fit)
+    some[by_depth] = np.cumsum(elements[by_depth]) <= ADDED_SHARE * elements.sum()
+    found: Flags = fit & (some | (columns.depth >= ADDED_K))
+    return np.take(found, groups)
+
+
+def c_by_elements(problem: Problem, groups: Ints) -> Flags:
+    """Groups whose C TMA cannot bring: in the order that a gate needs, or with rows too long."""
+    columns = problem.columns
+    row_bytes = columns.ldc[groups] * columns.size("c")[groups]
+    far = row_bytes >= np.where(row_bytes % STRIDE_STEP == 0, STRIDE_END, STRIDE_END // RESIDUES)
+    found: Flags = (columns.beta[groups] != 0) & (far | (columns.gate[groups] != 0))
+    return found
+
+
+def c_by_residues(problem: Problem, groups: Ints) -> Flags:
+    """Groups whose C has rows that TMA cannot step over, but over every eighth of them."""
+    columns = problem.columns
+    off = columns.ldc[groups] * columns.size("c")[groups] % STRIDE_STEP != 0
+    found: Flags = (columns.beta[groups] != 0) & off & ~c_by_elements(problem, groups)
+    return found

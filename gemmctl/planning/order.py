@@ -1,0 +1,106 @@
+"""The order in which a launch hands out its tiles."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gemmctl.kernels.constants import K_TILE
+from gemmctl.lists.problem import Problem
+from gemmctl.planning.arrays import ALONE, Flags, Ints, ceil_div, each, within
+from gemmctl.planning.epilogue import added
+from gemmctl.planning.tiling import Grid, seen
+
+LONG_K = 1024  # a tile of at least this K is worth scheduling; shorter ones are latency-bound
+LONG_SHARE = 8  # of a cluster's time, by the part of it that a tile takes which has to come first
+PANEL_ROWS = 2048  # rows of A that stay live while B streams past: all tiles at work are a square
+FEW_ROWS = 600  # rows of A below which B's bytes take longer than its multiplications
+ADDED_LEAST = 0.1  # of a list, that has to be added, or not to be, for them to be spread
+MANY_UNTIL = 0.8  # of a list that spreads tiles of few rows among those of many, the latter's end
+
+
+def handed_out(planned: Grid, problem: Problem) -> Ints:
+    """The group of every whole tile, in the order in which tiles are handed out."""
+    in_runs = runs(planned)
+    of = np.repeat(in_runs, planned.whole[in_runs])
+    among = interleaved(planned, problem, in_runs)
+    return of if among is None else of[among]
+
+
+def runs(planned: Grid) -> Ints:
+    """The order in which groups follow each other.
+
+    Where K differs, long K first, so that the end is even; but short tiles hide behind each
+    other's latency, and sorting them measured 5 to 11% slower. Among those, only what takes much
+    of a cluster's time comes first.
+    """
+    k_tiles = planned.k_tiles
+    order = -k_tiles * come_first(planned) if mostly_short(planned) else -k_tiles
+    return np.argsort(order, kind="stable")
+
+
+def mostly_short(planned: Grid) -> bool:
+    """Whether tiles wait for latency more than for each other, since most have short sums."""
+    tiles = planned.whole
+    return int((planned.k_tiles * tiles).sum()) * K_TILE < LONG_K * int(tiles.sum())
+
+
+def come_first(planned: Grid, starts: Ints = ALONE) -> Flags:
+    """Groups that come before all others of their launch, which they would end late.
+
+    Their sums are split, or a tile takes more than an eighth of a cluster's share of all work and
+    is not so short that it hides behind others' latency.
+    """
+    k_tiles = planned.k_tiles
+    work = each(np.add.reduceat(planned.whole * k_tiles, starts), starts, planned.groups)
+    long = (k_tiles * planned.room * LONG_SHARE > work) & (k_tiles * K_TILE >= LONG_K)
+    found: Flags = (planned.parts > 1) | long
+    return found
+
+
+def interleaved(planned: Grid, problem: Problem, in_runs: Ints) -> Ints | None:
+    """The tiles in another order than groups follow each other, which is ``in_runs``, if that pays.
+
+    Tiles that the L2 adds to D are spread evenly among those that read C, each class in its own
+    order, where there are enough of both. Else, where K is the same, groups of few rows among those
+    of many: the ones wait for memory, the others for the tensor cores (measured: 2% at K = 768,
+    nothing at K = 2048).
+    """
+    if (by_l2 := added(problem, planned.groups)).any():
+        of_l2 = np.repeat(by_l2[in_runs], planned.whole[in_runs])
+        if ADDED_LEAST <= of_l2.mean() <= 1 - ADDED_LEAST:
+            return _among(of_l2, 1.0)
+    small = seen(problem, planned.kernel).m[planned.groups] < FEW_ROWS
+    if planned.k_tiles.min() < planned.k_tiles.max() or small.all() or not small.any():
+        return None
+    return _among(np.repeat(small, planned.whole), MANY_UNTIL)
+
+
+def _among(some: Flags, until: float) -> Ints:
+    """Tiles in the order in which ``some`` are spread evenly, the others ``until`` so far."""
+    rank = np.where(some, np.cumsum(some), np.cumsum(~some)) - 0.5
+    count = int(some.sum())
+    place = np.where(some, rank / count, rank / (len(some) - count) * until)
+    return np.argsort(place, kind="stable")
+
+
+def places(planned: Grid, in_runs: Ints) -> tuple[Ints, Ints]:
+    """First row and column of every whole tile, group after group as in ``in_runs``.
+
+    Tiles of a group go in panels of about PANEL_ROWS rows, each panel along all of B and the next
+    one back, so that the tiles at work at one time form a square and read the least.
+    """
+    high, wide, widths = (of[in_runs] for of in (planned.high, planned.wide, planned.widths))
+    full = -(-PANEL_ROWS // widths)  # rows of tiles in a panel
+    panels = ceil_div(high, full)
+    of = np.repeat(np.arange(len(in_runs)), panels)  # group of each panel
+    panel = within(panels)
+    rows = np.minimum(full[of], high[of] - panel * full[of])
+    above = panel * (full * widths)[of]
+    across = wide[of]
+    by = np.repeat(np.arange(len(of)), across)  # panel of each column of tiles
+    column = within(across)
+    along = np.where(panel[by] % 2 == 0, column, across[by] - 1 - column)
+    along += planned.first[in_runs][of][by]
+    tall = rows[by]
+    m0 = np.repeat(above[by], tall) + within(tall) * np.repeat(widths[of][by], tall)
+    return m0, np.repeat(along * planned.kernel.columns_per_tile, tall)

@@ -1,0 +1,203 @@
+"""The tile list of a launch: the entries that its kernel reads, in their order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from gemmctl.kernels.constants import (
+    ACTIVATION_RELU,
+    K_TILE,
+    RECORDS,
+    REDUCED_ROWS,
+    TILE_ADDED,
+    TILE_BACKWARD,
+    TILE_BIAS,
+    TILE_C_FIRST,
+    TILE_EIGHTS,
+    TILE_FUSED,
+    TILE_GATED,
+    TILE_ONCE,
+    TILE_RELU,
+    TILE_RESIDUES,
+    TILE_WORDS,
+)
+from gemmctl.lists.problem import Problem
+from gemmctl.planning.arrays import Flags, Ints, ceil_div, within
+from gemmctl.planning.epilogue import added, c_by_elements, c_by_residues, light, may_begin
+from gemmctl.planning.order import LONG_K, interleaved, places, runs
+from gemmctl.planning.tiling import Choice, Grid, begun, seen
+
+TURNING_K = 4096  # from which turning about pays: 0.9% at 7168, for fewer bytes; nothing at 2048
+ONCE_ROWS = 64  # rows of D up to which a B that is read once need not stay in the L2
+
+# One entry of the tile list, as the kernel reads it. There are three kinds of entries; Tile in
+# cubin/src/records.cuh explains them.
+TILE = np.dtype(
+    [
+        ("group", np.uint32),  # index into the launch's group arrays
+        ("m0", np.uint32),  # first row of D
+        ("n0", np.uint32),  # first column of x
+        ("width", np.uint32),  # rows of D that are multiplied for
+        ("k0", np.uint32),  # first slice of 64 along K
+        ("k_tiles", np.uint32),  # slices along K; 0: nothing to multiply
+        ("box", np.uint32),  # rows of A, and of C, that are loaded
+        ("slot", np.uint32),  # of this part, or of the first part to add up
+        ("flag", np.uint32),  # which counts the parts of the same tile
+        ("readers", np.uint32),  # entries that add up these parts
+        ("row", np.uint32),  # of the parts, where the rows to add up begin
+        ("c_stages", np.uint32),  # that C takes in the ring; 0: it comes otherwise, or not
+        ("splits", np.uint32),  # parts that the sum over K is split into; 0: it is not
+        ("flags", np.uint32),  # TILE_WORDS and so on
+        ("alpha", np.float32),
+        ("beta", np.float32),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Launch(Grid):
+    """One launch of one kernel: groups that share element types and layouts, cut and in order."""
+
+    choice: Choice
+    tiles: npt.NDArray[np.void]  # TILE records in the order they are handed out
+
+    @property
+    def stages(self) -> int:
+        """Stages that the kernel's ring is cut into."""
+        return int(self.kernel.stages(self.boxes.max()))
+
+    @property
+    def stage_bytes(self) -> int:
+        """Bytes of each."""
+        return int(self.kernel.stage_bytes(self.boxes.max()))
+
+    @property
+    def clusters(self) -> int:
+        """Clusters (or single CTAs) the launch starts: all that fit, or one per tile."""
+        return min(self.room, len(self.tiles))
+
+    @property
+    def ahead(self) -> int:
+        """Tiles that a cluster may take before it is done with one.
+
+        Where every K is short, as many as it has records for, so that it never waits for the next
+        one; it takes no more than the list still has for every cluster. Elsewhere only the next:
+        clusters that take their tiles in step find more of them in the L2.
+        """
+        return RECORDS - 1 if self.k_tiles.max() * K_TILE < LONG_K else 1
+
+    @property
+    def waves(self) -> float:
+        """Tiles that multiply over the clusters that work on them at once."""
+        return int((self.whole * self.parts).sum()) / self.room
+
+    @property
+    def flags(self) -> int:
+        """Split tiles."""
+        return int(self.whole[self.parts > 1].sum())
+
+    @property
+    def residues(self) -> bool:
+        """Whether some C comes by residues."""
+        return bool((self.tiles["flags"] & TILE_RESIDUES).any())
+
+    @property
+    def padded_macs(self) -> int:
+        """Multiply-adds the tensor cores do, padding included."""
+        per_k = self.rows * self.wide * self.k_tiles
+        return int(per_k.sum()) * self.kernel.columns_per_tile * K_TILE
+
+
+def cut(problem: Problem, planned: Grid, choice: Choice) -> Launch:
+    """Write the tile list of groups as they are planned to be cut.
+
+    Where all K are long, every other wave of tiles takes K backward: it begins with what the wave
+    before it, which moved along K in step, ended with and left in the L2.
+    """
+    groups, kernel = planned.groups, planned.kernel
+    columns = seen(problem, kernel)
+    alpha, beta = columns.alpha[groups], columns.beta[groups]
+    of_group = np.zeros(len(groups), TILE)
+    of_group["group"] = np.arange(len(groups))
+    of_group["box"], of_group["k_tiles"] = planned.boxes, planned.k_tiles
+    of_group["width"] = planned.widths
+    of_group["alpha"], of_group["beta"] = alpha, beta
+    gated, on_top = columns.gate[groups] != 0, added(problem, groups)
+    first = begun(planned, may_begin(problem, groups))
+    lightly = light(problem, groups) & ((beta == 0) | first)
+    relu = lightly & (columns.activation[groups] == ACTIVATION_RELU)
+    of_group["flags"] = (
+        (problem.columns.whole_words[groups] & ~on_top) * TILE_WORDS
+        + on_top * TILE_ADDED
+        + (~lightly & ~on_top) * TILE_FUSED
+        + relu * TILE_RELU
+        + (lightly & (columns.bias[groups] != 0)) * TILE_BIAS
+        + first * TILE_C_FIRST
+        + gated * TILE_GATED
+        + (gated & (columns.n[groups] % 16 == 0)) * TILE_EIGHTS
+        + c_by_residues(problem, groups) * TILE_RESIDUES
+        + _once(planned, problem) * TILE_ONCE
+    )
+    in_ring = (beta != 0) & ~on_top & ~c_by_elements(problem, groups) & (planned.k_tiles > 0)
+    of_group["c_stages"] = np.where(in_ring, kernel.rows // 64 * columns.size("c")[groups] // 2, 0)
+    in_runs = runs(planned)
+    tiles = np.repeat(np.take(of_group, in_runs), planned.whole[in_runs])
+    tiles["m0"], tiles["n0"] = places(planned, in_runs)
+    last = tiles["m0"] + tiles["width"] >= columns.m[groups][tiles["group"]]
+    tiles["width"] = np.where(last, planned.last[tiles["group"]], tiles["width"])
+    if (among := interleaved(planned, problem, in_runs)) is not None:
+        tiles = np.take(tiles, among)
+    depth = columns.depth[groups]
+    if depth.min() == depth.max() >= TURNING_K:
+        every_other = np.arange(len(tiles)) // planned.room % 2 == 1
+        tiles["flags"][every_other] |= TILE_BACKWARD
+    if planned.slots:
+        tiles = _split(tiles, planned.parts[tiles["group"]], columns.m[groups][tiles["group"]])
+    return Launch(**vars(planned), choice=choice, tiles=tiles)
+
+
+def _split(tiles: npt.NDArray[np.void], splits: Ints, m: Ints) -> npt.NDArray[np.void]:
+    """Split the sum of each tile into so many parts; ``m`` has the rows of its group.
+
+    The entries that add up the parts come last. So a CTA that waits for parts waits for entries
+    that others were given before, and cannot wait for itself.
+    """
+    split = splits > 1
+    chosen, splits = tiles[split], splits[split]
+    rows = np.minimum(chosen["width"], m[split] - chosen["m0"])
+    readers = ceil_div(rows, REDUCED_ROWS)
+    chosen["splits"], chosen["readers"] = splits, readers
+    chosen["flag"] = np.arange(len(chosen))
+    chosen["slot"] = np.cumsum(splits) - splits
+    chosen["c_stages"] = 0  # what adds up the parts reads C itself
+
+    parts, part, of = np.repeat(chosen, splits), within(splits), np.repeat(splits, splits)
+    k_tiles = parts["k_tiles"].astype(np.int64)
+    begin, end = k_tiles * part // of, k_tiles * (part + 1) // of
+    parts["k0"], parts["k_tiles"] = begin, end - begin
+    parts["slot"] = np.arange(len(parts))
+
+    sums = np.repeat(chosen, readers)
+    sums["row"] = within(readers) * REDUCED_ROWS
+    sums["m0"] += sums["row"]
+    sums["width"], sums["k_tiles"] = REDUCED_ROWS, 0
+    return np.concatenate([parts, tiles[~split], sums], dtype=TILE)
+
+
+def _once(planned: Grid, problem: Problem) -> Flags:
+    """Groups of few rows of D, which read every element of B for one tile.
+
+    Where K is long that is most of what a list reads, and drives out of the L2 what is read again
+    (measured: 4 to 9% of `skew16k`, 1% of `decode256`; but 2% slower where K is below LONG_K, and 2
+    to 3% with 100 to 154 rows, which multiply as long as they read). With operands exchanged it is
+    what the kernel calls A; in clusters, all CTAs of which read it, the L2 is not told.
+    """
+    kernel, columns = planned.kernel, seen(problem, planned.kernel)
+    if kernel.d_across and kernel.cluster > 1:
+        return np.zeros(len(planned.groups), bool)
+    rows, tiles = (columns.n, planned.wide) if kernel.d_across else (columns.m, planned.high)
+    once: Flags = (rows[planned.groups] <= ONCE_ROWS) & (tiles == 1)
+    return once & (planned.k_tiles * K_TILE >= LONG_K)

@@ -1,0 +1,102 @@
+"""The order in which a launch hands out its tiles."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+
+from cuts import Cut, cuts, f32_in_place, kernel, launch_of, stores
+from gemmctl.kernels.constants import K_TILE, TILE_ADDED
+from gemmctl.planning.order import LONG_K, LONG_SHARE, MANY_UNTIL, PANEL_ROWS
+from gemmctl.planning.tiles import Launch
+from support import cut_as, make_problem
+
+
+def test_tiles_that_the_l2_adds_are_spread_evenly_among_others() -> None:
+    some = make_problem(f32_in_place(2560, 1024), f32_in_place(5120, 64))
+    launch = launch_of(some, kernel("128x256", "f32"))
+    added = (launch.tiles["flags"] & TILE_ADDED > 0).tolist()
+    assert added == [False, True, False] * 20
+
+
+def test_where_the_l2_adds_few_tiles_they_come_first() -> None:
+    some = make_problem(f32_in_place(256, 1024), f32_in_place(5120, 64))
+    launch = launch_of(some, kernel("128x256", "f32"))
+    added = (launch.tiles["flags"] & TILE_ADDED > 0).tolist()
+    assert added == [True] * 2 + [False] * 40
+
+
+def test_tiles_go_in_panels_of_rows_each_panel_along_all_of_b_and_the_next_one_back() -> None:
+    panel, wide, of = PANEL_ROWS // 256, 4, kernel("128x256")
+    high = 2 * panel + 3
+    some = make_problem(f"m: {256 * high}, n: {of.columns_per_tile * wide}, k: 64")
+    tiles = launch_of(some, of).tiles
+    places = [(int(t["m0"]) // 256, int(t["n0"]) // of.columns_per_tile) for t in tiles]
+    there, back = range(wide), range(wide)[::-1]
+    ways = [(range(panel), there), (range(panel, 2 * panel), back), (range(2 * panel, high), there)]
+    assert places == [(i, j) for rows, columns in ways for j in columns for i in rows]
+
+
+@pytest.mark.parametrize("width", [64, 96, 192, 256])
+def test_a_panel_of_narrow_tiles_has_more_of_them(width: int) -> None:
+    of = kernel("128x256")
+    some = make_problem(f"m: {4 * PANEL_ROWS}, n: {2 * of.columns_per_tile}, k: 64")
+    tiles = launch_of(some, of, width=width).tiles
+    panel = tiles["m0"][: int((tiles["n0"] == 0).argmin())]
+    assert PANEL_ROWS <= len(panel) * tiles["width"][0] < PANEL_ROWS + width
+
+
+def test_long_sums_come_first() -> None:
+    some = make_problem("m: 64, n: 64, k: 64", "m: 64, n: 64, k: 8192", "m: 64, n: 64, k: 4096")
+    assert launch_of(some, kernel("64x128")).tiles["group"].tolist() == [1, 2, 0]
+
+
+def test_short_sums_stay_in_the_order_of_the_list() -> None:
+    some = make_problem("m: 64, n: 64, k: 64", "m: 64, n: 64, k: 256", "m: 64, n: 64, k: 128")
+    assert launch_of(some, kernel("64x128")).tiles["group"].tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize(("k", "order"), [(LONG_K, [2, 0, 1]), (LONG_K - 64, [0, 1, 2])])
+def test_of_short_sums_a_tile_that_takes_much_of_a_clusters_time_comes_first(
+    k: int, order: list[int]
+) -> None:
+    some = make_problem("m: 64, n: 64, k: 64", "m: 64, n: 64, k: 128", f"m: 64, n: 64, k: {k}")
+    assert launch_of(some, kernel("64x128")).tiles["group"].tolist() == order
+
+
+def test_a_tile_comes_first_from_an_eighth_of_a_clusters_share_of_all_slices_on() -> None:
+    of, slices = kernel("64x128"), LONG_K // K_TILE
+    room = launch_of(make_problem("m: 1, n: 1, k: 1"), of).room
+    fitting = LONG_SHARE * room * slices - slices - 1  # more than that, and it is not an eighth
+    for short, group in ((fitting, 1), (fitting + 1, 0)):
+        some = make_problem(f"m: 128, n: {64 * short}, k: 64", f"m: 64, n: 64, k: {LONG_K}")
+        assert launch_of(some, of).tiles["group"][0] == group
+
+
+def test_tiles_of_few_rows_are_spread_evenly_among_those_of_many_which_end_earlier() -> None:
+    few, many = "m: 64, n: 5120, k: 64", "m: 1024, n: 5120, k: 64"
+    small = launch_of(make_problem(few, many), kernel("128x256")).tiles["group"] == 0
+    behind = int(small[::-1].argmin())  # tiles of few rows behind the last one of many
+    assert behind == pytest.approx((1 - MANY_UNTIL) * small.sum(), abs=1)
+    among = small[: len(small) - behind]
+    expected = np.arange(1, len(among) + 1) * among.mean()
+    assert 0 < among.sum() < len(among)
+    assert np.abs(np.cumsum(among) - expected).max() < 0.75
+
+
+@given(cuts())
+def test_the_tiles_of_a_group_keep_their_order(drawn: Cut) -> None:
+    """That which they have alone, if they are as many there."""
+
+    def places(of: Launch, group: int) -> list[tuple[int, int]]:
+        stored = (t for t in stores(of) if t["group"] == group)
+        own = [(int(t["m0"] - t["row"]), int(t["n0"])) for t in stored]
+        rows = sorted({row for row, _ in own})
+        return list(dict.fromkeys((rows.index(row), column) for row, column in own))
+
+    some, launch = drawn
+    for entry, group in enumerate(launch.groups):
+        alone = cut_as(some, np.array([group]), launch.kernel, launch.choice, launch.machine)
+        if launch.high[entry] == alone.high[0]:
+            assert places(launch, entry) == places(alone, 0)

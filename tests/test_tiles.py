@@ -1,0 +1,465 @@
+"""The tile list of a launch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given
+
+from cuts import (
+    IN_PLACE,
+    KERNELS,
+    Cut,
+    cuts,
+    f32_in_place,
+    joined_cuts,
+    kernel,
+    launch_of,
+    patient,
+    split_cuts,
+    stores,
+)
+from gemmctl.kernels.constants import (
+    K_TILE,
+    RECORDS,
+    REDUCED_ROWS,
+    TILE_ADDED,
+    TILE_BACKWARD,
+    TILE_BIAS,
+    TILE_C_FIRST,
+    TILE_EIGHTS,
+    TILE_FUSED,
+    TILE_GATED,
+    TILE_ONCE,
+    TILE_RELU,
+    TILE_RESIDUES,
+    TILE_WORDS,
+)
+from gemmctl.planning import plan, tables
+from gemmctl.planning.epilogue import ADDED_K, ADDED_SHARE, MIXED_K
+from gemmctl.planning.order import LONG_K
+from gemmctl.planning.tiles import ONCE_ROWS, TILE, TURNING_K, Launch
+from gemmctl.planning.tiling import MIN_SPLIT_K_TILES, seen
+from sources import members, size
+from support import make_problem
+
+WORDS, FUSED, GATED = TILE_WORDS, TILE_FUSED, TILE_GATED
+
+
+def parts(launch: Launch) -> npt.NDArray[np.void]:
+    return launch.tiles[(launch.tiles["splits"] > 0) & (launch.tiles["k_tiles"] > 0)]
+
+
+def sums(launch: Launch) -> npt.NDArray[np.void]:
+    """The entries that add up parts."""
+    return launch.tiles[(launch.tiles["splits"] > 0) & (launch.tiles["k_tiles"] == 0)]
+
+
+def by_flag(launch: Launch) -> list[tuple[Any, Any]]:
+    """The parts and the sums of every split tile."""
+    added, adding = parts(launch), sums(launch)
+    flags = np.unique(added["flag"])
+    return [(added[added["flag"] == f], adding[adding["flag"] == f]) for f in flags]
+
+
+@patient
+@given(cuts() | joined_cuts())
+def test_every_element_of_every_d_lies_in_exactly_one_tile(drawn: Cut) -> None:
+    some, launch = drawn
+    columns = seen(some, launch.kernel)
+    written = {
+        index: np.zeros((columns.m[index], columns.n[index]), int)
+        for index in launch.groups.tolist()
+    }
+    for tile in stores(launch):
+        m0, n0, width = (int(tile[name]) for name in ("m0", "n0", "width"))
+        whole = written[int(launch.groups[tile["group"]])]
+        inside = whole[m0 : m0 + width, n0 : n0 + launch.kernel.columns_per_tile]
+        assert inside.size, "a tile outside of D"
+        inside += 1
+    assert all((times == 1).all() for times in written.values())
+
+
+@given(cuts() | joined_cuts())
+def test_an_entry_has_the_scalars_of_its_group(drawn: Cut) -> None:
+    some, launch = drawn
+    of = launch.groups[launch.tiles["group"]]
+    assert np.array_equal(launch.tiles["alpha"], some.columns.alpha[of].astype(np.float32))
+    assert np.array_equal(launch.tiles["beta"], some.columns.beta[of].astype(np.float32))
+
+
+@given(cuts() | joined_cuts())
+def test_what_is_not_split_sums_all_of_k(drawn: Cut) -> None:
+    some, launch = drawn
+    whole = launch.tiles[launch.tiles["splits"] == 0]
+    k = some.columns.depth[launch.groups[whole["group"]]]
+    assert not whole["k0"].any()
+    assert np.array_equal(whole["k_tiles"], -(-k // K_TILE))
+
+
+@pytest.mark.parametrize(
+    ("changes", "output", "flags"),
+    [
+        ("n: 64", "bf16", WORDS),
+        ("n: 64, alpha: 2", "bf16", WORDS),
+        ("n: 64, beta: 1", "bf16", WORDS | FUSED),
+        ("n: 60, ldd: 64", "bf16", 0),
+        ("n: 64, ldd: 68", "bf16", 0),
+        ("n: 60, ldd: 68", "f32", WORDS),
+        ("n: 62, ldd: 68", "f32", 0),
+        ("n: 60, ldd: 70", "f32", 0),
+        ("n: 64, bias: n", "bf16", WORDS | TILE_BIAS),
+        ("n: 63, bias: m", "bf16", TILE_BIAS),
+        ("n: 64, bias: n, beta: 1", "bf16", WORDS | FUSED),
+        ("n: 64, bias: n, activation: silu", "bf16", WORDS | FUSED),
+        ("n: 64, bias: n, gate: halves", "bf16", WORDS | FUSED | GATED | TILE_EIGHTS),
+        ("n: 64, activation: relu", "bf16", WORDS | TILE_RELU),
+        ("n: 63, activation: relu, alpha: 2", "f32", TILE_RELU),
+        ("n: 64, activation: relu, beta: 1", "bf16", WORDS | FUSED),
+        ("n: 64, activation: relu, bias: n", "bf16", WORDS | TILE_RELU | TILE_BIAS),
+        ("n: 64, activation: relu, gate: halves", "bf16", WORDS | FUSED | GATED | TILE_EIGHTS),
+        ("n: 64, activation: gelu", "bf16", WORDS | FUSED),
+        ("n: 64, gate: halves", "bf16", WORDS | FUSED | GATED | TILE_EIGHTS),
+        ("n: 60, gate: pairs", "bf16", FUSED | GATED),
+        ("n: 64, beta: 1, ldc: 65", "bf16", WORDS | FUSED | TILE_RESIDUES),
+        ("n: 63, beta: 1, inplace: true", "bf16", FUSED | TILE_RESIDUES),
+        ("n: 64, beta: 1, ldc: 72", "bf16", WORDS | FUSED),
+        ("n: 64, beta: 1, ldc: 65, gate: pairs", "bf16", WORDS | FUSED | GATED | TILE_EIGHTS),
+        (f"n: 64, beta: 1, ldc: {2**36 - 1}", "bf16", WORDS | FUSED | TILE_RESIDUES),
+        (f"n: 64, beta: 1, ldc: {2**36 + 1}", "bf16", WORDS | FUSED),  # 2^40 bytes to the next
+        ("n: 64, ldc: 65", "bf16", WORDS),
+    ],
+)
+def test_a_tile_says_whether_d_has_whole_16_byte_words_and_what_comes_behind_alpha_a_b(
+    changes: str, output: str, flags: int
+) -> None:
+    some = make_problem(f"m: 64, k: 64, d: {output}, {changes}")
+    launch = launch_of(some, kernel("64x128", output))
+    assert launch.tiles["flags"].tolist() == [flags]
+
+
+@pytest.mark.parametrize(
+    ("changes", "flags"),
+    [
+        ({}, TILE_ADDED),
+        ({"alpha": -2, "n": 60, "ldd": 68}, TILE_ADDED),
+        ({"k": ADDED_K - 1}, WORDS | FUSED),  # the L2 adds more slowly than memory moves D
+        ({"beta": 2}, WORDS | FUSED),
+        ({"beta": 0}, WORDS),
+        ({"alpha": 0}, WORDS | FUSED),  # of no depth
+        ({"inplace": "false"}, WORDS | FUSED),
+        ({"d": "bf16"}, WORDS | FUSED),  # its sum is rounded once
+        ({"n": 62, "ldd": 64}, FUSED),  # TMA adds whole words
+        ({"ldd": 66}, FUSED | TILE_RESIDUES),
+        ({"bias": "n"}, WORDS | FUSED),
+        ({"activation": "relu"}, WORDS | FUSED),
+    ],
+    ids=str,
+)
+def test_long_sums_of_32_bits_are_added_to_d_where_it_lies(
+    changes: dict[str, object], flags: int
+) -> None:
+    told = ", ".join(f"{key}: {value}" for key, value in (IN_PLACE | changes).items())
+    some = make_problem(f"m: 64, {told}")
+    output = some.groups[0].d
+    launch = launch_of(some, kernel("128x256", output))
+    assert set(launch.tiles["flags"].tolist()) == {flags}
+    from_ring = flags & FUSED and changes.get("alpha") != 0
+    assert launch.tiles["c_stages"].any() == bool(from_ring)
+    (made,) = plan.make([some], KERNELS)
+    assert tables.build(launch, made, 0).added.tolist() == [int(flags == TILE_ADDED)]
+
+
+@pytest.mark.parametrize(
+    ("groups", "added"),
+    [
+        ([(64, ADDED_K - 1)], [0]),  # it would wait for the L2
+        ([(64, MIXED_K - 1), *[(64, 8)] * 9], [0] * 10),
+        ([(64, MIXED_K), *[(64, 8)] * 9], [1] + [0] * 9),
+        ([(64, 8 * i) for i in range(70, 80)], [0] * 6 + [1] * 4),  # the longest
+        ([(64, 640)] * 10, [1] * 4 + [0] * 6),
+        (
+            [(320, 800), (64, 720), *[(64, 8)] * 5],
+            [0] * 7,
+        ),  # what comes after too long a one waits, too
+        ([(640, ADDED_K), (64, 720), *[(64, 8)] * 3], [1, 0, 0, 0, 0]),
+    ],
+    ids=str,
+)
+def test_beside_others_shorter_sums_are_added_up_to_a_share_of_d(
+    groups: list[tuple[int, int]], added: list[int]
+) -> None:
+    assert ADDED_SHARE == 0.4
+    launch = launch_of(
+        make_problem(*(f32_in_place(m, k) for m, k in groups)), kernel("128x256", "f32")
+    )
+    flags = {int(tile["group"]): bool(tile["flags"] & TILE_ADDED) for tile in launch.tiles}
+    assert [flags[group] for group in range(len(groups))] == added
+
+
+@pytest.mark.parametrize(
+    ("changes", "flags"),
+    [
+        ("beta: 1", WORDS | TILE_C_FIRST),
+        ("beta: -0.3, inplace: true", WORDS | TILE_C_FIRST),
+        ("beta: 1, ldd: 65", TILE_C_FIRST),
+        ("beta: 1, activation: relu", WORDS | TILE_RELU | TILE_C_FIRST),
+        ("beta: 1, activation: silu", WORDS | FUSED | TILE_C_FIRST),
+        ("beta: 1, bias: n", WORDS | TILE_BIAS | TILE_C_FIRST),
+        ("beta: 0", WORDS),
+        ("beta: 1, alpha: 0.5", WORDS | FUSED),  # which would multiply C, too
+        ("beta: 1, c: f32", WORDS | FUSED),
+        ("beta: 1, c: f16", WORDS | FUSED),
+        ("beta: 1, ldc: 65", WORDS | FUSED | TILE_RESIDUES),
+        ("beta: 1, gate: pairs", WORDS | FUSED | GATED | TILE_EIGHTS),
+        ("beta: 1, d: f32, c: f32", WORDS | FUSED),  # each multiplication would round C's last bits
+    ],
+)
+def test_pingpong_sums_begin_with_a_c_of_ds_16_bits(changes: str, flags: int) -> None:
+    some = make_problem(f"m: 64, n: 64, k: 64, {changes}")
+    output = some.groups[0].d
+    assert set(launch_of(some, kernel("128x192-c2p", output)).tiles["flags"].tolist()) == {flags}
+    others = launch_of(some, kernel("128x256-c2", output)).tiles["flags"]
+    assert not (others & TILE_C_FIRST).any()
+
+
+@pytest.mark.parametrize("more", ["k: 0", "k: 64, alpha: 0", "k: 4096"])
+def test_without_a_whole_sum_nothing_can_begin_it(more: str) -> None:
+    launch = launch_of(
+        make_problem(f"m: 64, n: 64, beta: 1, {more}"), kernel("128x192-c2p"), splits=4
+    )
+    assert not (launch.tiles["flags"] & TILE_C_FIRST).any()
+
+
+@pytest.mark.parametrize(
+    ("of", "changes", "stages"),
+    [
+        ("64x128", "beta: 1", 1),
+        ("64x128", "beta: 1, c: f32", 2),
+        ("128x256", "beta: 1, c: f16", 2),
+        ("128x192-c2p", "beta: 1, c: f32", 4),
+        ("64x128", "", 0),
+        ("64x128", "beta: 1, ldc: 68", 1),  # rows off 16 bytes
+        ("64x128", "beta: 1, c: f32, ldc: 68", 2),
+        ("64x128", "beta: 1, gate: pairs", 0),  # not in their order
+        ("64x128", "beta: 1, alpha: 0", 0),  # nothing is multiplied, and nothing loaded
+    ],
+)
+def test_c_takes_a_stage_of_the_ring_for_every_128_bytes_of_a_tiles_row(
+    of: str, changes: str, stages: int
+) -> None:
+    launch = launch_of(make_problem(f"m: 64, n: 64, k: 64, {changes}"), kernel(of))
+    assert set(launch.tiles["c_stages"].tolist()) == {stages}
+
+
+def test_parts_of_a_sum_have_no_c_in_the_ring() -> None:
+    launch = launch_of(make_problem("m: 64, n: 64, k: 4096, beta: 1"), kernel("64x128"), splits=4)
+    assert launch.slots == 4
+    assert not launch.tiles["c_stages"].any()
+
+
+@patient
+@given(split_cuts())
+def test_the_parts_of_a_tile_partition_k(drawn: Cut) -> None:
+    some, launch = drawn
+    for added, _ in by_flag(launch):
+        (group,) = set(launch.groups[added["group"]].tolist())
+        ends = added["k0"] + added["k_tiles"]
+        assert added["k0"].tolist() == [0, *ends[:-1].tolist()]
+        assert ends[-1] == -(-some.groups[group].depth // K_TILE)
+        assert set(added["splits"].tolist()) == {len(added)}
+
+
+@patient
+@given(split_cuts())
+def test_no_part_is_shorter_than_it_is_worth(drawn: Cut) -> None:
+    _, launch = drawn
+    assert parts(launch)["k_tiles"].min() >= MIN_SPLIT_K_TILES
+
+
+@patient
+@given(split_cuts())
+def test_all_parts_of_a_tile_cover_the_same_rows_and_columns(drawn: Cut) -> None:
+    _, launch = drawn
+    for added, _ in by_flag(launch):
+        assert len({tile.item() for tile in added[["group", "m0", "n0", "width"]]}) == 1
+
+
+@patient
+@given(split_cuts())
+def test_the_readers_of_a_tile_partition_its_rows(drawn: Cut) -> None:
+    some, launch = drawn
+    m = seen(some, launch.kernel).m[launch.groups]
+    for added, adding in by_flag(launch):
+        tile = added[0]
+        rows = min(int(tile["width"]), m[tile["group"]] - tile["m0"])
+        assert adding["row"].tolist() == list(range(0, rows, REDUCED_ROWS))
+        assert np.array_equal(adding["m0"], tile["m0"] + adding["row"])
+        assert set(adding["width"].tolist()) == {REDUCED_ROWS}
+        for name in ("group", "n0", "splits"):
+            assert set(adding[name].tolist()) == {tile[name]}
+
+
+@patient
+@given(split_cuts())
+def test_parts_and_readers_agree_on_how_many_readers_there_are(drawn: Cut) -> None:
+    _, launch = drawn
+    for added, adding in by_flag(launch):
+        assert {*added["readers"].tolist(), *adding["readers"].tolist()} == {len(adding)}
+
+
+@patient
+@given(split_cuts())
+def test_what_adds_up_parts_comes_after_everything_that_multiplies(drawn: Cut) -> None:
+    _, launch = drawn
+    adds_up = (launch.tiles["splits"] > 0) & (launch.tiles["k_tiles"] == 0)
+    assert adds_up[-adds_up.sum() :].all()
+
+
+@patient
+@given(split_cuts())
+def test_no_two_parts_share_a_slot_and_all_slots_are_counted(drawn: Cut) -> None:
+    _, launch = drawn
+    assert sorted(parts(launch)["slot"].tolist()) == list(range(launch.slots))
+
+
+@patient
+@given(split_cuts())
+def test_a_reader_finds_the_parts_in_the_order_of_k(drawn: Cut) -> None:
+    _, launch = drawn
+    for added, adding in by_flag(launch):
+        (first,) = set(adding["slot"].tolist())
+        assert added["slot"].tolist() == list(range(first, first + len(added)))
+
+
+@patient
+@given(split_cuts())
+def test_every_split_tile_has_a_flag_of_its_own_and_all_flags_are_counted(drawn: Cut) -> None:
+    _, launch = drawn
+    places = {tile.item() for tile in parts(launch)[["group", "m0", "n0"]]}
+    flags = set(parts(launch)["flag"].tolist())
+    assert flags == set(range(len(places))) == set(range(launch.flags))
+
+
+@patient
+@given(split_cuts())
+def test_the_workspace_has_room_for_a_tile_of_sums_in_every_slot(drawn: Cut) -> None:
+    _, launch = drawn
+    tile_bytes = launch.kernel.rows * launch.kernel.cluster * launch.kernel.max_width * 4
+    assert launch.workspace_bytes == launch.slots * tile_bytes
+
+
+def test_a_launch_without_split_tiles_needs_no_workspace_and_no_flags() -> None:
+    launch = launch_of(make_problem("m: 64, n: 64, k: 64"), kernel("64x128"), splits=4)
+    assert (launch.slots, launch.flags, launch.workspace_bytes) == (0, 0, 0)
+
+
+def test_every_other_wave_takes_a_long_k_backward() -> None:
+    of = kernel("128x256-c2")
+    wave = launch_of(make_problem("m: 16, n: 8, k: 8"), of).room
+    some = make_problem(f"m: {256 * 5 * wave}, n: {of.columns_per_tile}, k: {TURNING_K}")
+    backward = (launch_of(some, of).tiles["flags"] & TILE_BACKWARD).astype(bool).reshape(5, wave)
+    assert backward.tolist() == [[turn] * wave for turn in (0, 1, 0, 1, 0)]
+
+
+@pytest.mark.parametrize("k", [(64, 64), (TURNING_K - 64, TURNING_K - 64), (TURNING_K, 64)])
+def test_where_not_all_k_are_long_all_tiles_take_k_forward(k: tuple[int, int]) -> None:
+    some = make_problem(*(f"m: 8192, n: 8192, k: {each}" for each in k))
+    assert not (launch_of(some, kernel("128x256-c2")).tiles["flags"] & TILE_BACKWARD).any()
+
+
+@pytest.mark.parametrize("name", ["128x256", "128x192-c2p", "128x256-x", "64x256-px"])
+@pytest.mark.parametrize(
+    ("group", "once"),
+    [
+        (f"m: {ONCE_ROWS}, n: 300, k: {LONG_K}", True),
+        (f"m: 1, n: 300, k: {LONG_K}", True),
+        (f"m: {ONCE_ROWS + 1}, n: 300, k: {LONG_K}", False),
+        (f"m: {ONCE_ROWS}, n: 300, k: {LONG_K - K_TILE}", False),
+    ],
+)
+def test_a_b_that_few_rows_read_over_a_long_k_need_not_stay_in_the_l2(
+    name: str, group: str, once: bool
+) -> None:
+    tiles = launch_of(make_problem(group), kernel(name)).tiles
+    assert ((tiles["flags"] & TILE_ONCE > 0) == once).all()
+
+
+def test_a_b_that_several_tiles_read_stays_however_few_their_rows() -> None:
+    some, of = make_problem(f"m: {ONCE_ROWS}, n: 128, k: {LONG_K}"), kernel("128x256")
+    narrow = launch_of(some, of, width=ONCE_ROWS // 2)
+    assert len(narrow.tiles) == 2
+    assert not (narrow.tiles["flags"] & TILE_ONCE).any()
+
+
+def test_where_all_of_a_cluster_share_what_is_read_once_the_l2_is_not_told() -> None:
+    some = make_problem(f"m: 1, n: 300, k: {LONG_K}")
+    assert not (launch_of(some, kernel("128x256-c2x")).tiles["flags"] & TILE_ONCE).any()
+
+
+def test_a_launch_starts_as_many_clusters_as_have_something_to_do() -> None:
+    few = launch_of(make_problem("m: 256, n: 1280, k: 64"), kernel("128x256"))
+    many = launch_of(make_problem("m: 256, n: 128000, k: 64"), kernel("128x256"))
+    assert (few.clusters, many.clusters) == (10, 132)
+
+
+def test_waves_are_tiles_over_the_clusters_that_fit() -> None:
+    launch = launch_of(make_problem("m: 256, n: 25344, k: 64"), kernel("128x256"))
+    assert launch.waves == 198 / 132
+
+
+def test_waves_count_parts_and_not_what_adds_them_up() -> None:
+    launch = launch_of(make_problem("m: 256, n: 1280, k: 8192"), kernel("128x256"), splits=4)
+    assert launch.waves == 40 / 132
+
+
+def test_where_every_k_is_short_tiles_are_taken_as_far_ahead_as_there_are_records() -> None:
+    short = make_problem("m: 256, n: 256, k: 64", f"m: 256, n: 256, k: {LONG_K - 64}")
+    assert launch_of(short, kernel("128x256")).ahead == RECORDS - 1
+
+
+def test_where_one_k_is_long_only_the_next_tile_is_taken_ahead() -> None:
+    mixed = make_problem("m: 256, n: 256, k: 64", f"m: 256, n: 256, k: {LONG_K - 63}")
+    assert launch_of(mixed, kernel("128x256")).ahead == 1
+
+
+def test_an_entry_is_laid_out_as_the_kernel_reads_it() -> None:
+    kinds = {"uint32_t": np.uint32, "float": np.float32}
+    declared = [
+        (member.name, kinds[member.type], *([member.length] if member.length > 1 else []))
+        for member in members("Tile")
+    ]
+    assert np.dtype(declared) == TILE
+    assert TILE.itemsize == size("Tile")
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "stages"),
+    [
+        ("128x256-c2", 256, 4),
+        ("128x256-c2", 128, 6),
+        ("128x256-c2", 16, 10),
+        ("128x256", 64, 8),
+        ("64x128", 128, 4),
+        ("64x128", 32, 8),
+        ("128x192-c2p", 192, 5),
+        ("128x192-c2p", 96, 5),
+        ("128x192-c2p", 32, 10),
+    ],
+)
+def test_narrow_tiles_have_more_stages_but_pingpong_ones_only_where_they_are_very_narrow(
+    name: str, rows: int, stages: int
+) -> None:
+    launch = launch_of(make_problem(f"m: {rows}, n: 256, k: 640"), kernel(name))
+    assert launch.stages == stages
+    assert launch.stages * launch.stage_bytes <= launch.kernel.ring_bytes
+
+
+def test_the_widest_tile_of_a_launch_says_how_long_its_stages_are() -> None:
+    some = make_problem("m: 16, n: 256, k: 640", "m: 256, n: 256, k: 640")
+    launch = launch_of(some, kernel("128x256"))
+    assert sorted(launch.widths.tolist()) == [16, 256]
+    assert launch.stages == 4
