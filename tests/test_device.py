@@ -33,7 +33,10 @@ from gemmctl.errors import DeviceFailed, DeviceHung, DeviceUnusable
 from gemmctl.kernels import cubins
 from gemmctl.kernels.constants import (
     ADDED_ROWS,
+    FLAGS_PER_TILE,
     HASH_THREADS,
+    K_TILE,
+    MAP_BYTES,
     MAP_THREADS,
     MAPS,
     PACK_CTAS,
@@ -48,7 +51,6 @@ from gemmctl.planning import plan, tables
 from gemmctl.planning.plan import Launching, Plan
 from gemmctl.planning.tables import Tables
 from gemmctl.planning.tiles import TILE, Launch
-from gemmctl.planning.tiling import K_TILE
 from sources import members, offsets, parameters, size
 from support import make_problem
 
@@ -1381,8 +1383,8 @@ def test_every_kernel_is_given_arguments_of_the_sizes_it_takes(
 
 def test_every_warpgroup_that_multiplies_has_a_flag_of_its_own() -> None:
     consumers = max(kernel.cluster * (kernel.threads // 128 - 1) for kernel in KERNELS)
-    assert consumers <= session_module.FLAGS_PER_TILE
+    assert consumers <= FLAGS_PER_TILE
 
 
 def test_a_tensor_map_is_as_long_as_the_kernel_takes_it_for() -> None:
-    assert size("TensorMap") == tensormaps.MAP_BYTES
+    assert size("TensorMap") == MAP_BYTES

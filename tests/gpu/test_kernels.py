@@ -15,7 +15,7 @@ import pytest
 
 from gemmctl.device.cuda import CudaDevice
 from gemmctl.device.cuda.session import CudaSession
-from gemmctl.device.cuda.tensormaps import MAP_BYTES, encode_map
+from gemmctl.device.cuda.tensormaps import encode_map
 from gemmctl.judging import verify
 from gemmctl.judging.product import products_of
 from gemmctl.kernels import constants, cubins
@@ -26,6 +26,7 @@ from gemmctl.kernels.constants import (
     FINE_TO,
     FUSED_STEP,
     K_TILE,
+    MAP_BYTES,
     MAPS,
     RESIDUE_LEAD,
     RESIDUE_ROW_BYTES,

@@ -9,9 +9,8 @@ import numpy.typing as npt
 from cuda.bindings import driver
 
 from gemmctl.device.cuda.calls import check
+from gemmctl.kernels.constants import MAP_BYTES
 from gemmctl.operands import dtypes
-
-MAP_BYTES = 128  # of a tensor map, which has to lie on a multiple of it
 
 
 def encode_map(

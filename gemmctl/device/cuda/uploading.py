@@ -1,0 +1,110 @@
+"""Launches with their tables on a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gemmctl.device.cuda import placement
+from gemmctl.device.cuda.gpu import Gpu
+from gemmctl.device.cuda.params import GROUP_ARRAYS, GroupArrays, Params, Ring
+from gemmctl.kernels.constants import FLAGS_PER_TILE, MAP_BYTES, MAPS, RESIDUES
+from gemmctl.planning import tables
+from gemmctl.planning.arrays import Ints
+from gemmctl.planning.plan import Plan
+from gemmctl.planning.tiles import TILE, Launch
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """One launch whose kernel is on the device."""
+
+    launch: Launch
+    function: Any
+    clusters: int  # to start: what the plan wants, or what fits
+    order: Ints  # in which its tiles are handed out
+
+
+@dataclass(frozen=True)
+class Ready(Loaded):
+    """One launch whose tables are on the device, too."""
+
+    params: Params
+
+
+def load(device: Gpu, launch: Launch) -> Loaded:
+    """Load a launch's kernel and see how many clusters of it fit.
+
+    CTAs without a cluster are neighbours as they are. Split sums stay in their order: neighbours in
+    the list are parts of one sum, and share nothing (`longk` took 5 to 8% longer).
+    """
+    kernel, count, k_tiles = launch.kernel, len(launch.tiles), launch.k_tiles
+    function = device.function(kernel.file, kernel.symbol, kernel.shared_bytes)
+    clusters = min(launch.clusters, device.room(function, kernel))
+    order = np.arange(count)
+    if count and not launch.slots:
+        places = device.places(kernel, clusters) if kernel.cluster > 1 else np.arange(clusters)
+        order = placement.dealt(count, places, alike=bool(k_tiles.min() == k_tiles.max()))
+    return Loaded(launch, function, clusters, order)
+
+
+def upload(
+    device: Gpu, loaded: Sequence[Loaded], plan: Plan, base: int, cleanup: ExitStack
+) -> list[Ready]:
+    """Copy the tables of a plan's launches to the device in one piece; its arena lies at ``base``.
+
+    Behind them is room for counters and tensor maps. All of it lives until ``cleanup``.
+    """
+    end = np.zeros(1, TILE)  # width 0 ends a tile list
+    parts: list[npt.NDArray[Any]] = []
+    for one in loaded:
+        table = tables.build(one.launch, plan, base)
+        parts += [getattr(table, name) for name in GROUP_ARRAYS]
+        parts += [np.concatenate([table.tiles[one.order], end])]
+        parts += [np.zeros(1, np.uint32), np.zeros(one.launch.flags * FLAGS_PER_TILE, np.uint32)]
+    sizes = [-(-part.nbytes // MAP_BYTES) * MAP_BYTES for part in parts]
+    offsets = np.cumsum([0, *sizes])
+    uploaded = int(offsets[-1])
+    groups = [len(one.launch.groups) for one in loaded]
+    of_residues = [
+        RESIDUES * count if one.launch.residues else 0
+        for one, count in zip(loaded, groups, strict=True)
+    ]
+    nbytes = uploaded + MAP_BYTES * (MAPS * sum(groups) + sum(of_residues))
+    block = device.allocate(nbytes, cleanup)
+    host = device.pinned(max(uploaded, 1), cleanup)
+    for part, offset in zip(parts, offsets, strict=False):
+        host[offset : offset + part.nbytes] = part.view(np.uint8)
+    if uploaded:
+        device.upload(block, host)
+    at = iter(int(block + offset) for offset in offsets)
+    maps = block + uploaded
+    residues = maps + MAP_BYTES * MAPS * sum(groups)
+    ready = []
+    for one, count, more in zip(loaded, groups, of_residues, strict=True):
+        launch = one.launch
+        arrays = GroupArrays(*(next(at) for _ in GROUP_ARRAYS))
+        tiles, counter, flags = next(at), next(at), next(at)
+        params = Params(
+            tiles=tiles,
+            tile_count=len(launch.tiles),
+            ahead=launch.ahead,
+            ring=Ring(launch.stages, launch.stage_bytes),
+            counter=counter,
+            flags=flags,
+            tables=block,
+            tables_bytes=nbytes,
+            workspace=device.allocate(launch.workspace_bytes, cleanup),
+            maps=maps,
+            residues=residues if more else 0,
+            groups=arrays,
+        )
+        ready.append(Ready(**vars(one), params=params))
+        maps += MAPS * MAP_BYTES * count
+        residues += MAP_BYTES * more
+    return ready
