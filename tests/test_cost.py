@@ -13,14 +13,16 @@ from hypothesis import strategies as st
 from gemmctl.kernels import cubins
 from gemmctl.kernels.cubins import Kernel
 from gemmctl.lists.problem import Problem
-from gemmctl.planning import cost
+from gemmctl.planning import cost, playing
 from gemmctl.planning.arrays import ALONE, Ints
-from gemmctl.planning.cost import FITTED, L2_BYTES, PLAYED, Constants
+from gemmctl.planning.cost import FITTED, Constants
 from gemmctl.planning.epilogue import ADDED_K
 from gemmctl.planning.order import PANEL_ROWS, come_first
+from gemmctl.planning.playing import PLAYED
 from gemmctl.planning.queue import in_turn
 from gemmctl.planning.tiles import Launch
 from gemmctl.planning.tiling import H200, WGMMA_FLOP, Choice, Grid, Machine, grid
+from gemmctl.planning.work import L2_BYTES, asked_of, work_of
 from support import cut_as, make_problem, takes_all
 
 KERNELS = cubins.manifest().kernels
@@ -639,15 +641,15 @@ def test_launches_of_one_stream_add_up_beside_another() -> None:
 def least(
     launches: Grid, some: Problem, starts: Ints = ALONE, constants: Constants = FITTED
 ) -> list[float]:
-    asked = cost.asked_of(some, launches.groups, launches.kernel)
+    asked = asked_of(some, launches.groups, launches.kernel)
     return cost.at_least(launches, asked, starts, constants).tolist()
 
 
 def played_through(launch: Grid, some: Problem, constants: Constants = FITTED) -> float:
     """What it takes as its tile list is handed out, whatever it takes at least."""
-    work = cost.work_of(launch, cost.asked_of(some, launch.groups, launch.kernel))
-    times, order = cost.times_of(work, constants), cost.order_of(launch, some)
-    busy = np.array([cost.makespan(times, order, int(work.clusters[0]))])
+    work = work_of(launch, asked_of(some, launch.groups, launch.kernel))
+    times, order = cost.times_of(work, constants), playing.order_of(launch, some)
+    busy = np.array([playing.makespan(times, order, int(work.clusters[0]))])
     return float(cost.together(work, times, busy, constants)[0])
 
 

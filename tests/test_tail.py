@@ -10,8 +10,9 @@ from gemmctl.kernels import cubins
 from gemmctl.kernels.cubins import Kernel
 from gemmctl.lists.problem import Problem
 from gemmctl.operands.data import DataSpec
-from gemmctl.planning import cost, plan, tail, tiling
+from gemmctl.planning import cost, plan, playing, tail, tiling
 from gemmctl.planning.tiling import H200, Choice, Grid, Machine
+from gemmctl.planning.work import asked_of
 from support import make_problem
 
 KERNELS = cubins.manifest().kernels
@@ -62,7 +63,7 @@ def test_two_thirds_of_a_wave_are_cut_together_with_tiles_of_the_wave_before() -
         columns(3 * WAVE - 1),  # a wave that is all but full
         columns(WAVE // 2),  # less than one: all tiles could be narrower
         columns(3 * WAVE + WAVE // 2, k=512),  # latency is what they wait for
-        columns((cost.PLAYED + 1) * WAVE + WAVE // 2),  # half a wave of so many
+        columns((playing.PLAYED + 1) * WAVE + WAVE // 2),  # half a wave of so many
     ],
 )
 def test_a_launch_stays_as_it_is_where_nothing_is_to_be_gained(group: str) -> None:
@@ -97,8 +98,8 @@ def test_each_entry_has_its_share_of_what_its_group_reads_and_writes() -> None:
     planned = whole(some := make_problem(columns(3 * WAVE + WAVE // 2)))
     found, _ = tail.evened(planned, some)
     assert found.share.tolist() == [6 / 7, 1 / 7]
-    asked = cost.asked_of(some, found.groups, found.kernel, found.share)
-    all_of_it = cost.asked_of(some, planned.groups, planned.kernel)
+    asked = asked_of(some, found.groups, found.kernel, found.share)
+    all_of_it = asked_of(some, planned.groups, planned.kernel)
     for name in ("read", "written", "of_b"):
         assert getattr(asked, name).sum() == pytest.approx(getattr(all_of_it, name).sum())
 

@@ -37,14 +37,15 @@ from gemmctl.kernels import cubins
 from gemmctl.lists import reading, shipped
 from gemmctl.lists.problem import Problem
 from gemmctl.measuring import tune_cache
-from gemmctl.planning import cost, plan, tiling
+from gemmctl.planning import cost, plan, playing, tiling
 from gemmctl.planning.arena import lay_out
 from gemmctl.planning.arrays import Flags, Floats, Ints
-from gemmctl.planning.cost import Constants, Work
+from gemmctl.planning.cost import Constants
 from gemmctl.planning.exchange import exchanged, swapped
 from gemmctl.planning.packing import pack
 from gemmctl.planning.queue import Queue, side_by_side
 from gemmctl.planning.tiling import Choice, Grid, Machine, machine_of
+from gemmctl.planning.work import Work, asked_of, work_of
 
 # The choice is between candidates of one problem, so an error that all of them share matters
 # little; nor does it matter how slow exactly a slow one is.
@@ -134,11 +135,11 @@ class Sheet:
                 for number, (choice, launch) in enumerate(zip(choices, launches, strict=True)):
                     index = seen.setdefault((one.name, number, choice), len(works))
                     if index == len(works):
-                        asked = cost.asked_of(one.exchanged, launch.groups, launch.kernel)
-                        works.append(cost.work_of(launch, asked))
+                        asked = asked_of(one.exchanged, launch.groups, launch.kernel)
+                        works.append(work_of(launch, asked))
                         rooms.append(launch.room)
-                        exact = cost.exact(launch, asked)
-                        order = None if exact else cost.order_of(launch, one.exchanged)
+                        exact = playing.exact(launch, asked)
+                        order = None if exact else playing.order_of(launch, one.exchanged)
                         self._played.append(order)
                     own.append(index)
                 if len(own) > 1:
@@ -159,12 +160,12 @@ class Sheet:
     def alone(self, constants: Constants) -> Floats:
         """Cycles of every launch by itself."""
         times = cost.times_of(self._work, constants)
-        busy = cost.least_busy(self._work, times)
+        busy = playing.least_busy(self._work, times)
         for launch, order in enumerate(self._played):
             if order is not None:
                 groups = slice(self._work.starts[launch], self._ends[launch])
-                own = cost.Times(*(of[groups] for of in vars(times).values()))
-                busy[launch] = cost.makespan(own, order, int(self._work.clusters[launch]))
+                own = playing.Times(*(of[groups] for of in vars(times).values()))
+                busy[launch] = playing.makespan(own, order, int(self._work.clusters[launch]))
         return cost.together(self._work, times, busy, constants)
 
     def estimates(self, constants: Constants) -> Floats:

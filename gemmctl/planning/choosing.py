@@ -10,10 +10,10 @@ import numpy as np
 
 from gemmctl.kernels.cubins import Kernel
 from gemmctl.lists.problem import Problem
-from gemmctl.planning import cost, tail, tiling
+from gemmctl.planning import cost, playing, tail, tiling
 from gemmctl.planning.arrays import Floats, Ints
-from gemmctl.planning.cost import Asked
 from gemmctl.planning.tiling import Choice, Grid, Machine
+from gemmctl.planning.work import Asked, asked_of
 
 SLACK = 1e-9  # share of a bound by which it may lie above the cost, since both are rounded
 # Groups that are cut at one time. A call of numpy takes as long for a few groups cut in every width
@@ -72,7 +72,7 @@ def choose(
     """
     groups, ends = np.concatenate(launches), np.cumsum([len(launch) for launch in launches])
     one_of = {kernel.d_across: kernel for kernel in kernels}
-    asked = {exchanged: cost.asked_of(problem, groups, one) for exchanged, one in one_of.items()}
+    asked = {exchanged: asked_of(problem, groups, one) for exchanged, one in one_of.items()}
     everything = _Launches(problem, groups, np.append(0, ends[:-1]), asked, machine)
     at_once = max(1, AT_ONCE // len(groups))
     ways: list[_Way] = []
@@ -137,7 +137,7 @@ def _least(
         seen.add(same)
         if evens:
             planned, found = tail.evened(planned, launches.problem, asks, least)
-        elif cost.exact(planned, asks):
+        elif playing.exact(planned, asks):
             found = bounds[index]
         else:
             found = cost.estimate(planned, launches.problem, asked=asks)

@@ -2,34 +2,19 @@
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from gemmctl.kernels.constants import BOX_ROWS, K_TILE, REDUCED_ROWS
-from gemmctl.kernels.cubins import Kernel
-from gemmctl.lists.problem import ACTIVATIONS, Problem
-from gemmctl.operands import dtypes
-from gemmctl.planning.arrays import ALONE, Flags, Floats, Ints, each
-from gemmctl.planning.epilogue import added, c_by_elements, may_begin
-from gemmctl.planning.fitting import STRIDE_STEP
-from gemmctl.planning.order import LONG_K, PANEL_ROWS, come_first, handed_out, runs
+from gemmctl.lists.problem import Problem
+from gemmctl.planning.arrays import ALONE, Floats, Ints
+from gemmctl.planning.playing import Times, exact, least_busy, makespan, order_of
 from gemmctl.planning.queue import Queue
-from gemmctl.planning.tiling import Grid, Machine, begun, seen
+from gemmctl.planning.tiling import Grid, Machine
+from gemmctl.planning.work import Asked, Work, asked_of, work_of
 
 CLOCK_HZ = 1.98e9  # of a cycle below: an H200's highest
-WGMMA_ROWS = 64  # of B that one wgmma multiplies, and one warpgroup stores in one go
-SHARED_BYTES = 128  # that an SM's shared memory hands out in a cycle
-PLAYED = 24  # tiles for each cluster, up to which a list is played through
-LINE_BYTES = 128  # of the L2, and of a row of a stage
-ENOUGH_STAGES = 12  # of an SM's rings: more hide no more latency (6, 8 and 9 chose worse)
-CROWD = 64  # CTAs; where they all draw the same lines, these come later
-TALL_ROWS = 128  # a box with a line of more of them opens more pages of the memory
-L2_BYTES = 50e6  # what is larger comes from memory again each time it is needed again
 
 
 @dataclass(frozen=True)
@@ -91,86 +76,6 @@ class Constants:
 
 
 FITTED = Constants()
-
-
-@dataclass(frozen=True)
-class Asked:
-    """What groups ask for, however they are cut; one entry per group."""
-
-    of_a: Ints  # bytes
-    of_b: Floats
-    crossing_a: Floats  # share of rows of A that do not begin on a line
-    crossing_b: Floats
-    read: Floats  # bytes that have to come from memory
-    written: Floats
-    finished: Flags  # whether D is more than alpha A B, or its rows no whole words
-    may_begin: Flags  # whether sums may begin with C, of kernels that have that
-    steps: Mapping[str, Floats]  # what each value goes through, by the constant, and how often
-
-    def of(self, some: slice) -> Asked:
-        """What some of the groups ask for."""
-        return self._each(lambda values: values[some])
-
-    def repeated(self, times: int) -> Asked:
-        """What all groups ask for, so many times one after another."""
-        return self._each(lambda values: np.tile(values, times))
-
-    def _each(self, change: Callable[[npt.NDArray[Any]], npt.NDArray[Any]]) -> Asked:
-        columns = {name: change(of) for name, of in vars(self).items() if name != "steps"}
-        return Asked(**columns, steps={name: change(of) for name, of in self.steps.items()})
-
-
-@dataclass(frozen=True)
-class Work:
-    """Launches as the model sees them: what does not depend on its constants.
-
-    ``starts`` and what follows up to ``clustered`` have an entry per launch, all else one per
-    group, or a single one for all.
-    """
-
-    starts: Ints  # where the groups of each launch begin
-    entries: Ints
-    clusters: Ints  # CTAs or clusters that take entries
-    sms: Ints  # of the GPU
-    clustered: Flags  # whether it starts in clusters
-    whole: Ints
-    parts: Ints
-    sums: Ints
-    first: Flags  # whether its tiles come before all others
-    k_tiles: Ints
-    sharing: Floats  # CTAs that an SM's tensor cores and loads are shared by
-    stages: Ints  # of the ring, that hide latency
-    last_wave: Floats  # share of a cluster's tiles that are in its last wave
-    joint: bool | Flags  # whether CTAs of a cluster share them
-    pingpong: Flags | bool
-    late: Floats  # share of tiles that are drawn while the one before is at work, no sooner
-    shared: Flags | bool  # whether two CTAs fit on an SM
-    lines: Flags | bool  # whether operands are exchanged, and D is written by columns
-    unaligned: bool  # whether B is read where it lies, however that is
-    multiply: Floats  # cycles of a K tile on the tensor cores
-    fed: Floats  # bytes that a CTA draws for a K tile
-    crossed: Floats  # those of them that cross lines
-    crowded: Floats  # and those that others draw, too, by how many over CROWD
-    uneven: Floats  # the widest tile over the mean
-    values: Floats  # of a tile that a warpgroup stores
-    sum_values: Ints | int  # of an entry that adds up parts
-    finished: Flags  # and what follows: of Asked
-    read: Floats
-    tall: Floats  # bytes of A by how many times TALL_ROWS more their boxes have
-    again: Floats  # bytes that tiles read again
-    written: Floats
-    steps: Mapping[str, Floats]
-
-
-@dataclass(frozen=True)
-class Times:
-    """Cycles that entries of each group keep a CTA or cluster busy."""
-
-    whole: Floats  # a tile that is not split
-    end: Floats  # more of the last one, until it is stored
-    part: Floats  # a part of a split tile
-    add_up: Floats  # what adds up parts
-    widest: Floats  # the widest tile that is not split, where they are not equal
 
 
 def estimate(
@@ -241,151 +146,9 @@ def at_least(
     return together(work, times, least_busy(work, times), constants)
 
 
-def exact(launch: Grid, asked: Asked) -> bool:
-    """Whether a launch takes, up to rounding, what it takes at least: without being played through.
-
-    All its entries are equal, or they are too many to be played through and none comes first.
-    """
-    if launch.slots:
-        return False
-    if launch.entries.sum() > PLAYED * launch.room:
-        return not come_first(launch).any()
-    cut = (launch.rows, launch.high, launch.wide, launch.widths, launch.k_tiles)
-    alike = (*cut, asked.crossing_a, asked.crossing_b, asked.finished, asked.may_begin)
-    return all((of == of[0]).all() for of in (*alike, *asked.steps.values()))
-
-
 def copying(nbytes: int, machine: Machine, constants: Constants = FITTED) -> float:
     """Cycles that it takes to copy so many bytes before a run."""
     return constants.packing_latency + 2 * nbytes / constants.packing_bytes / machine.sm_count
-
-
-def asked_of(problem: Problem, groups: Ints, kernel: Kernel, share: Floats | None = None) -> Asked:
-    """What groups ask for, of any kernel of such types that exchanges operands as this does.
-
-    ``share`` says how much of each group's columns it is about; without it, all.
-    """
-    if share is None:
-        share = np.ones(len(groups))
-    columns = seen(problem, kernel)
-    m, n, k = columns.m[groups], columns.n[groups], columns.depth[groups]
-    size, size_d = dtypes.BY_NAME[kernel.operand].size, dtypes.BY_NAME[kernel.output].size
-    of_a, of_b = m * k * size, n * k * size
-    read = (of_a + of_b * np.where(of_b > L2_BYTES, -(-m // PANEL_ROWS), 1)) * share
-    of_d: Floats = m * columns.d_columns[groups] * share
-    words, more = problem.columns.whole_words[groups], columns.more[groups]
-    by_l2 = added(problem, groups)
-    halved = np.where(columns.gate[groups] != 0, 0.5, 1.0)  # values of D for each of x
-    steps = {"value": np.ones(len(groups)), "stored_byte": halved * size_d, "element": ~words}
-    steps["added"] = by_l2
-    read = read + of_d * size_d * steps["added"]
-    if (more & ~by_l2).any():
-        beta = (columns.beta[groups] != 0) & ~by_l2
-        by_elements = c_by_elements(problem, groups)
-        size_c = columns.size("c")[groups]
-        read = read + of_d * size_c * beta
-        steps |= {
-            "bias": columns.bias[groups] != 0,
-            **{
-                name: halved * (columns.activation[groups] == place)
-                for place, name in enumerate(ACTIVATIONS[1:], 1)
-            },
-            "c2": beta & ~by_elements & (size_c == 2),
-            "c4": beta & ~by_elements & (size_c == 4),
-            "c_element": by_elements,
-        }
-    return Asked(
-        of_a=of_a,
-        of_b=of_b * share,
-        crossing_a=_crossing(columns.lda[groups], size),
-        crossing_b=_crossing(columns.ldb[groups], size),
-        read=read,
-        written=of_d * size_d,
-        finished=more | ~words,
-        may_begin=may_begin(problem, groups),
-        steps={name: share for name, share in steps.items() if share.any()},
-    )
-
-
-def _crossing(leading: Ints, size: int) -> Floats:
-    """The share of a matrix' rows that do not begin on a line; packed ones begin on 16 bytes."""
-    row_bytes = -(-leading * size // STRIDE_STEP) * STRIDE_STEP
-    found: Floats = 1 - np.gcd(row_bytes, LINE_BYTES) / LINE_BYTES
-    return found
-
-
-def work_of(launches: Grid, asked: Asked, starts: Ints = ALONE) -> Work:
-    """What there is to do, of launches whose groups begin at ``starts``."""
-    kernel, sms = launches.kernel, launches.machine.sm_count
-    entries = np.add.reduceat(launches.entries, starts)
-    clusters = np.minimum(launches.room, entries)
-    of = each(clusters, starts, launches.groups)
-    high, wide = launches.high, launches.wide
-    width = launches.rows / high
-    # Narrow tiles wait for shared memory, which hands out all of B for few rows of A.
-    cycles = np.maximum(width / 2, (WGMMA_ROWS + width) * 32 / SHARED_BYTES)
-    held = kernel.rows // (1 if kernel.pingpong else kernel.threads // 128 - 1)
-    size = dtypes.BY_NAME[kernel.operand].size
-    loaded = launches.boxes
-    in_ring = kernel.stages(np.maximum.reduceat(loaded, starts))
-    of_a = loaded / kernel.cluster
-    beside = np.minimum(high, np.maximum(PANEL_ROWS / launches.widths, of / wide))
-    boxes = BOX_ROWS if kernel.a_across else loaded
-    across = kernel.rows * asked.crossing_b + of_a * asked.crossing_a
-    return Work(
-        starts=starts,
-        entries=entries,
-        clusters=clusters,
-        sms=np.full_like(starts, sms),
-        clustered=np.full(len(starts), kernel.cluster > 1),
-        whole=launches.whole,
-        parts=launches.parts,
-        sums=launches.sums,
-        first=come_first(launches, starts),
-        k_tiles=launches.k_tiles,
-        sharing=np.maximum(1.0, of * kernel.cluster / sms),
-        stages=each(
-            np.minimum(in_ring, ENOUGH_STAGES // kernel.ctas_per_sm), starts, launches.groups
-        ),
-        last_wave=each(clusters / entries, starts, launches.groups),
-        joint=kernel.cluster > 1,
-        pingpong=kernel.pingpong,
-        late=_late(launches, starts, entries, clusters),
-        shared=kernel.ctas_per_sm > 1,
-        lines=kernel.d_across,
-        unaligned=kernel.b_unaligned,
-        multiply=kernel.rows // WGMMA_ROWS * (K_TILE // 16) * cycles,
-        fed=kernel.b_bytes + of_a * (K_TILE * size),
-        crossed=across * (K_TILE * size),
-        crowded=kernel.rows * (K_TILE * size) * beside / CROWD,
-        uneven=np.maximum(launches.widths / width, 1.0),
-        values=held * width,
-        sum_values=REDUCED_ROWS * held,
-        finished=asked.finished,
-        read=asked.read,
-        tall=np.maximum(boxes / TALL_ROWS - 1, 0.0) * asked.of_a,
-        again=asked.of_a * (wide - 1) + asked.of_b * (high - 1),
-        written=asked.written,
-        steps=_steps(launches, asked),
-    )
-
-
-def _steps(launches: Grid, asked: Asked) -> Mapping[str, Floats]:
-    """What each value goes through; C is in the sum already where that begins with it."""
-    first = begun(launches, asked.may_begin)
-    if not first.any():
-        return asked.steps
-    return {**asked.steps, "c2": asked.steps["c2"] * ~first, "begun": first.astype(float)}
-
-
-def _late(launches: Grid, starts: Ints, entries: Ints, clusters: Ints) -> Floats:
-    """For each group, the share of its launch's tiles that are drawn one at a time.
-
-    Those are all where some K is long, else the last two of every cluster.
-    """
-    longest = np.maximum.reduceat(launches.k_tiles, starts)
-    at_end = np.minimum(1.0, 2 * clusters / entries)
-    return each(np.where(longest * K_TILE < LONG_K, at_end, 1.0), starts, launches.groups)
 
 
 def times_of(work: Work, constants: Constants) -> Times:
@@ -429,96 +192,6 @@ def _tile(
         by_turns = _both(alone / 2, multiply, constants.exposed_turn)
         taken = np.where(work.pingpong, by_turns, alone)
     return taken, np.maximum(alone - taken, 0.0)
-
-
-def least_busy(work: Work, times: Times) -> Floats:
-    """Cycles that the SMs are busy with each launch at least; ``makespan`` finds how many."""
-    split = work.parts > 1
-    each: Floats = np.where(split, work.parts * times.part, times.whole)
-    total = each * work.whole
-    longest = shortest = times.whole
-    late = np.where(work.first, 0.0, times.whole)
-    if split.any():
-        total = total + work.sums * times.add_up
-        longest = np.where(split, times.part + times.add_up, times.whole)
-        shortest = np.where(split, np.minimum(times.part, times.add_up), times.whole)
-        late = np.where(split, times.add_up, late)
-    mean = np.add.reduceat(total, work.starts) / work.clusters
-    rounds = -(-work.entries // work.clusters)
-    played = np.maximum(mean, rounds * np.minimum.reduceat(shortest, work.starts))
-    played = np.maximum(played, np.maximum.reduceat(longest, work.starts))
-    widest = np.maximum.reduceat(times.widest, work.starts)
-    played = np.maximum(played, _unevenly(mean, widest, rounds))
-    first_ends = np.maximum.reduceat(np.where(work.first, longest, 0.0), work.starts)
-    rest_ends = mean + np.maximum.reduceat(late, work.starts) / 2
-    long_list = work.entries > PLAYED * work.clusters
-    return np.where(long_list, np.maximum(first_ends, rest_ends), played)
-
-
-def _unevenly(mean: Floats, widest: Floats, rounds: Ints | int) -> Floats:
-    """Cycles until tiles of unequal widths are done, some of which may begin last; 0 of none."""
-    found: Floats = np.minimum(mean + widest / 2, rounds * widest)
-    return np.where(widest > 0, found, 0.0)
-
-
-@dataclass(frozen=True)
-class Order:
-    """The entries of a launch as they are handed out, each by its group."""
-
-    parts: Ints
-    whole: Ints
-    sums: Ints
-    first: int  # of ``whole``, that come before all others
-
-
-def order_of(launch: Grid, problem: Problem) -> Order:
-    """The order in which a launch's entries are handed out."""
-    of, split = handed_out(launch, problem), launch.parts > 1
-    first = int(launch.whole[come_first(launch) & ~split].sum())
-    if not launch.slots:
-        return Order(of[:0], of, of[:0], first)
-    in_parts, in_runs = of[split[of]], runs(launch)
-    return Order(
-        np.repeat(in_parts, launch.parts[in_parts]),
-        of[~split[of]],
-        np.repeat(in_runs, launch.sums[in_runs]),
-        first,
-    )
-
-
-def makespan(times: Times, order: Order, clusters: int) -> float:
-    """Cycles until all is done, as every free CTA takes the next entry of the list.
-
-    Short lists are played through. Of long ones what comes first is, which may end last; for the
-    others the mean load plus half an entry is as good.
-    """
-    parts, whole, sums = (
-        of[by]
-        for of, by in zip(
-            (times.part, times.whole, times.add_up),
-            (order.parts, order.whole, order.sums),
-            strict=True,
-        )
-    )
-    entries = len(parts) + len(whole) + len(sums)
-    mean = (parts.sum() + whole.sum() + sums.sum()) / clusters
-    free = [0.0] * clusters
-    _play(free, parts)
-    complete = max(free)
-    if entries <= PLAYED * clusters:
-        _play(free, whole)
-        _play(free, sums, complete)
-        return max(*free, float(_unevenly(mean, times.widest.max(), -(-entries // clusters))))
-    _play(free, whole[: order.first])
-    adding = float(sums.max(initial=0.0))
-    longest = max(float(whole[order.first :].max(initial=0.0)), adding)
-    return max(*free, complete + adding, float(mean) + longest / 2)
-
-
-def _play(free: list[float], entries: Floats, begin: float = 0.0) -> None:
-    """Give entries to the CTAs that are ``free`` first, none before ``begin``; a heap of cycles."""
-    for entry in entries.tolist():
-        heapq.heapreplace(free, max(free[0], begin) + entry)
 
 
 def together(work: Work, times: Times, busy: Floats, constants: Constants) -> Floats:

@@ -13,10 +13,10 @@ from math import inf
 import numpy as np
 
 from gemmctl.lists.problem import Problem
-from gemmctl.planning import cost, order, tiling
+from gemmctl.planning import cost, order, playing, tiling
 from gemmctl.planning.arrays import Floats, Ints
-from gemmctl.planning.cost import Asked
 from gemmctl.planning.tiling import Grid
+from gemmctl.planning.work import Asked, asked_of, work_of
 
 STEP = 32  # rows by which the widths that are tried differ
 TRIED = 2  # of them, those that promise most
@@ -34,13 +34,13 @@ def evened(
     sums, or consists of tiles that wait for latency more than for each other (measured: nothing at
     K = 256, 1% slower at 96), and where it is too long to be played through; and where it would not
     come ``below`` so many cycles if its end were perfectly even. ``asked`` is what
-    ``cost.asked_of`` says of it.
+    ``asked_of`` says of it.
     """
-    asked = asked or cost.asked_of(problem, planned.groups, planned.kernel)
-    work = cost.work_of(planned, asked)
+    asked = asked or asked_of(problem, planned.groups, planned.kernel)
+    work = work_of(planned, asked)
     times = cost.times_of(work, cost.FITTED)
     taken = cost.taken(planned, problem, asked, work, times)
-    playable = planned.room < planned.entries.sum() <= cost.PLAYED * planned.room
+    playable = planned.room < planned.entries.sum() <= playing.PLAYED * planned.room
     if planned.slots or not playable or order.mostly_short(planned):
         return planned, taken
     mean = np.array([(times.whole * planned.whole).sum() / planned.room])
@@ -63,7 +63,7 @@ def _candidates(planned: Grid, problem: Problem, cycles: Floats, asked: Asked) -
     narrow = tiling.grid(
         problem, np.tile(groups, len(widths)), kernel, widths, machine, starts=starts
     )
-    times = cost.times_of(cost.work_of(narrow, asked.repeated(len(widths)), starts), cost.FITTED)
+    times = cost.times_of(work_of(narrow, asked.repeated(len(widths)), starts), cost.FITTED)
     tiles = np.add.reduceat(narrow.whole, starts)
     mean = np.average(cycles, weights=planned.whole)
     more = tiles / planned.whole.sum()
