@@ -42,7 +42,12 @@ def main() -> None:
         print(f"gemmctl: out of memory{needed}; run fewer or smaller groups at a time",
               file=sys.stderr)  # fmt: skip
         sys.exit(4)
-    except Exception:
+    except Exception as error:
+        if sys.argv[1:2] == ["--install-completion"] and isinstance(error, FileNotFoundError):
+            # typer asks PowerShell where its profile is.
+            print("gemmctl: there is no PowerShell here to ask for its profile; run it where there "
+                  "is one, or name another shell", file=sys.stderr)  # fmt: skip
+            sys.exit(2)
         import traceback
 
         traceback.print_exc()

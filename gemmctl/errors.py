@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -96,3 +97,18 @@ def listed(words: Sequence[str]) -> str:
     """``a, b and c``, for a sentence."""
     *most, last = words
     return f"{', '.join(most)}{' and ' if most else ''}{last}"
+
+
+def closest(word: str, words: Iterable[str]) -> str | None:
+    """The one of ``words`` that a word was probably meant to be; None if it is like none."""
+    return next(iter(difflib.get_close_matches(word, words, n=1)), None)
+
+
+def unknown(said: str, word: str, words: Sequence[str], sign: str = "") -> str:
+    """``said (did you mean b?); there are a, b``, of a ``word`` that is none of those there are.
+
+    ``sign`` stands in front of a word where a user writes it.
+    """
+    near = closest(word, words)
+    hint = f" (did you mean {sign}{near}?)" if near else ""
+    return f"{said}{hint}; there are {', '.join(words)}"

@@ -29,6 +29,12 @@ _GROUPS: list[Any] = [
     *({**GROUP, "inplace": value} for value in (1, "true", None)),
     *({**GROUP, "bias": value} for value in ("k", True, None)), {**GROUP, "bias_type": "fp32"},
     {**GROUP, "activation": "swish"}, {**GROUP, "gate": "half"},
+    *({**GROUP, "gate": gate, "n": 7} for gate in ("halves", "pairs")),
+    *({**GROUP, "gate": "pairs", key: "row" if key == "b_layout" else "col"}
+      for key in ("b_layout", "d_layout")),
+    {**GROUP, "gate": "pairs", "inplace": True}, {**GROUP, "inplace": True, "c": "f32", "d": "f16"},
+    *({**GROUP, "a": a, "d": d, key: value} for a, d in (("bf16", "f16"), ("f16", "bf16"))
+      for key, value in (("a_layout", "col"), ("b_layout", "row"))),
     {**GROUP, "beta": -1e-46}, {**GROUP, "kk": 64}, {"M": 8, "N": 8, "K": 8},
     {**GROUP, "transpose": 1}, {**GROUP, "<<": {"m": 1}},
 ]  # fmt: skip
@@ -59,16 +65,17 @@ BEYOND: list[tuple[str, Any]] = [
     ("is taken by", {"gemmctl": 1, "problems": [*listed(GROUP)["problems"]] * 2}),
     ("lie side by side", listed({**GROUP, "k": 16, "lda": 8})),
     ("in place they are the same", listed({**GROUP, "inplace": True, "c": "f32"})),
-    ("cannot be its memory", listed({**GROUP, "inplace": True, "gate": "pairs"})),
-    # It does not calculate: even numbers, sums over all groups.
-    ("a gate pairs columns", listed({**GROUP, "n": 7, "gate": "halves"})),
+    # It does not calculate: sums over all groups.
     ("more than 1048576 groups", listed({**GROUP, "count": 2**20}, GROUP)),
     ("more than 2^62 bytes", listed({**_LARGE, "count": 2})),
     ("tiles, of which at most", listed({"m": 400000, "n": 300000, "k": 8})),
     # It sees a group and its defaults apart, so that it cannot tell that they differ.
     ("the kernels multiply operands of one type", listed({**GROUP, "b": "f16"})),
-    ("a gate takes columns of B", listed({**GROUP, "gate": "pairs", "b_layout": "row"})),
-    ("no kernel that was chosen takes", listed({**GROUP, "d": "f16", "b_layout": "row"})),
+    ("a gate pairs columns", listed({**GROUP, "n": 7}, defaults={"gate": "halves"})),
+    ("cannot be its memory", listed({**GROUP, "inplace": True}, defaults={"gate": "pairs"})),
+    ("a gate takes columns of B", listed({**GROUP, "gate": "pairs"}, defaults={"b_layout": "row"})),
+    # Nor does it know what a key is that is not there.
+    ("no kernel takes bf16", listed({**GROUP, "d": "f16", "b_layout": "row"})),
     # It knows no Unicode classes: characters that are not assigned, or beyond U+FFFF.
     ("name must be", listed(GROUP, name="a\u0378")),
 ]

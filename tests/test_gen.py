@@ -284,7 +284,7 @@ def test_only_a_generated_list_is_replaced(gemmctl: Command, tmp_path: Path) -> 
 
 
 WRONG = {
-    "moe --model deepseek-v4 --tokens 1": "there is no 'deepseek-v4'; did you mean deepseek-v3?",
+    "moe --model deepseek-v4 --tokens 1": "there is no 'deepseek-v4' (did you mean deepseek-v3?)",
     "moe --model glm-5 --n 4 --tokens 1": "--n is the model's; leave it out, or --model",
     "moe --experts 8 --k 5 --tokens 1": "and --k; --topk --n are missing",
     "moe --experts 2 --topk 3 --n 8 --k 8 --tokens 1": "a token cannot choose 3 of 2",

@@ -78,8 +78,8 @@ def test_a_result_that_is_rounded_once_is_right(spec, d, device):
 def tensor_core_sums(a, b, begin=0.0):
     """A B as Hopper adds: 16 products and the sum so far, aligned, cut, added, and cut again.
 
-    Two bits more than float32 has are kept while adding: the model that python-guide.md section
-    3.2 was measured with. ``begin`` is in the sums before.
+    Two bits more than float32 has are kept while adding, as H100s and H200s were seen to do.
+    ``begin`` is in the sums before.
     """
     total = np.zeros((len(a), len(b))) + begin
     for k in range(0, a.shape[1], 16):
@@ -154,7 +154,7 @@ def test_a_zero_of_either_sign_is_zero():
     assert session.verify()[0].ok
 
 
-# Planted defects. The plan has tiles of its own choice; 96 x 96 is one, as in python-guide.md 3.4.
+# Planted defects. The plan has tiles of its own choice; 96 x 96 is one.
 
 
 def drop_one_k(session):

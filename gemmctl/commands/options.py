@@ -17,7 +17,8 @@ def percentage(option: str, text: str) -> float:
     except ValueError:
         value = math.nan
     if not 0 <= value < math.inf or (value >= 1 and not text.endswith("%")):
-        told = f"'{text}' is not a percentage; write 3% or 0.03"
+        right = f"{value:g}% or {value / 100:g}" if 1 <= value < math.inf else "3% or 0.03"
+        told = f"'{text}' is not a percentage; write {right}"
         raise typer.BadParameter(told, param_hint=f"'{option}'")
     return value
 
@@ -96,7 +97,7 @@ NoTuneCache = Annotated[
     typer.Option("--no-tune-cache", help="Let the cost model choose, whatever tune found."),
 ]
 Seed = Annotated[
-    int, typer.Option(metavar="N", help="The same seed means the same data everywhere.")
+    int, typer.Option(metavar="N", help="The same seed means the same data, or list, everywhere.")
 ]
 Columns = Annotated[
     str | None,

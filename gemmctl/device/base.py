@@ -15,6 +15,9 @@ from gemmctl.operands.data import DataSpec
 from gemmctl.planning.plan import Plan
 
 WARM_RUNS = 20  # back to back in one warm, or sustained, sample on a GPU
+# Products that BLAS sums at one time on the CPU: few, for the error to stay small (`_growth` in
+# judging/product.py has the bound).
+K_BLOCK = 256
 
 
 @dataclass(frozen=True)
@@ -102,7 +105,7 @@ class Session(Protocol):
         """
 
     def poison(self) -> None:
-        """Fill the D region of the arena, fences included, with 0xFF bytes; C in place anew."""
+        """Fill the D region of the arena, fences included, with POISON; C in place anew."""
 
     def digests(self) -> npt.NDArray[np.uint64]:
         """A hash of each group's D as it is now, which shows any change; 0 for an empty one."""

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gemmctl.device import blas
-from gemmctl.device.base import Facts, Sample, Session, Setup, Telemetry
+from gemmctl.device.base import K_BLOCK, Facts, Sample, Session, Setup, Telemetry
 from gemmctl.errors import DeviceFailed
 from gemmctl.kernels.constants import K_TILE
 from gemmctl.kernels.cubins import Kernel
@@ -31,6 +31,7 @@ from gemmctl.operands.data import DataSpec, Operand
 from gemmctl.operands.digest import digest
 from gemmctl.operands.dtypes import Bits, DType
 from gemmctl.planning import packing, tables
+from gemmctl.planning.arena import POISON
 from gemmctl.planning.fitting import STRIDE_STEP
 from gemmctl.planning.plan import Plan
 from gemmctl.planning.tables import Tables
@@ -41,8 +42,6 @@ TIMERS = {
     **dict.fromkeys(("cold", "warm"), "each sample is one run by the host's clock"),
     "sustained": "each sample is the mean of a block of runs, each by the host's clock",
 }
-POISON = 0xFF
-K_BLOCK = 256  # products that BLAS sums; few, for the error to stay small: see reference.py
 KEPT_BYTES = 1 << 29  # of A, and of B, converted to float32, per launch
 _FILL_BYTES = 1 << 22  # written by one thread at a time
 _BY_CODE = {dtype.code: dtype for dtype in dtypes.BY_NAME.values()}
@@ -150,7 +149,7 @@ class CpuSession:
         return samples
 
     def poison(self) -> None:
-        """Fill the D region of the arena, fences included, with 0xFF bytes; C in place anew."""
+        """Fill the D region of the arena, fences included, with POISON; C in place anew."""
         _poison(self._arena[self._plan.layout.d_begin : self._plan.layout.d_end], self._pool)
         _fill(self._arena, self._refills, self._pool)
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from gemmctl.errors import UsageError
+from gemmctl.errors import UsageError, unknown
 
 LAYERS = {"gate_up": "gate and up projections", "down": "down projection"}
 
@@ -42,7 +41,5 @@ def find(name: str) -> Model:
     """The model of that name; raises UsageError if there is none."""
     known = models()
     if name not in known:
-        near = difflib.get_close_matches(name.lower(), known, 1)
-        hint = f"did you mean {near[0]}? " if near else ""
-        raise UsageError(f"--model: there is no '{name}'; {hint}There are {', '.join(known)}")
+        raise UsageError(unknown(f"--model: there is no '{name}'", name.lower(), list(known)))
     return known[name]

@@ -27,7 +27,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from gemmctl.device.cpu import K_BLOCK
+from gemmctl.device.base import K_BLOCK
 from gemmctl.judging import statistic
 from gemmctl.judging.expected import Expected, activated, gated
 from gemmctl.judging.rounding import OVERFLOW, SMALLEST, UNIT, Doubles, Flags, is_single

@@ -17,7 +17,6 @@ import numpy.typing as npt
 
 from gemmctl.device import blas
 from gemmctl.device.base import Session
-from gemmctl.device.cpu import POISON
 from gemmctl.device.heap import keep_freed_memory
 from gemmctl.judging import interval
 from gemmctl.judging.freivalds import Projection
@@ -30,6 +29,7 @@ from gemmctl.judging.verdict import Finding, Verdict, verdict
 from gemmctl.operands import data
 from gemmctl.operands.data import DataSpec
 from gemmctl.operands.dtypes import Bits
+from gemmctl.planning.arena import POISON
 from gemmctl.planning.plan import Plan
 
 Bytes = npt.NDArray[np.uint8]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
 import os
@@ -14,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gemmctl.errors import DeviceUnusable, UsageError
+from gemmctl.errors import DeviceUnusable, UsageError, unknown
 from gemmctl.kernels import constants
 from gemmctl.kernels.constants import BOX_ROWS, K_TILE, WIDTH_STEP
 
@@ -155,9 +154,7 @@ class Manifest:
         found = tuple(kernel for kernel in self.kernels if name in (None, kernel.name))
         if not found:
             names = list(dict.fromkeys(kernel.name for kernel in self.kernels))
-            near = difflib.get_close_matches(str(name), names, 1)
-            hint = f" (did you mean {near[0]}?)" if near else ""
-            raise UsageError(f"there is no kernel '{name}'{hint}; there are {', '.join(names)}")
+            raise UsageError(unknown(f"there is no kernel '{name}'", str(name), names))
         return found
 
     def load(self, file: str) -> bytes:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
-from gemmctl.errors import ListError, Mark, UsageError, listed
+from gemmctl.errors import ListError, Mark, UsageError, closest, listed
 from gemmctl.lists import yamlfile
 from gemmctl.lists.fields import DEFAULTS, FIELDS, FORMAT, MAX_GROUPS, Choice, Integer
 from gemmctl.lists.problem import Group, Problem
@@ -328,7 +327,7 @@ def _mapping(node: Node, what: str, errors: Errors) -> dict[str, Entry] | None:
             told = "YAML 1.2 has no merge key '<<'; put what groups share under 'defaults'"
             errors.append((entry.key.mark, told))
         elif key not in keys:
-            close = _closest(key, keys)
+            close = closest(str(key).lower(), keys)
             if close is None:
                 told = f"unknown key {_short(key)} in {what}; the keys are {', '.join(keys)}"
                 errors.append((entry.key.mark, told))
@@ -364,12 +363,8 @@ def _refuse(node: Node, must: str, errors: Errors, hint: str = "") -> None:
 
 def _hint(word: object, words: Sequence[str]) -> str:
     """``; did you mean ...?`` if one of ``words`` is close."""
-    close = _closest(word, words)
+    close = closest(str(word).lower(), words)
     return "" if close is None else f"; did you mean '{close}'?"
-
-
-def _closest(word: object, words: Sequence[str]) -> str | None:
-    return next(iter(difflib.get_close_matches(str(word).lower(), words, n=1)), None)
 
 
 def _said(value: object) -> str:

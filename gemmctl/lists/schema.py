@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from gemmctl.lists.fields import FIELDS, FORMAT, OPERANDS
+from gemmctl.lists.fields import FIELDS, FORMAT, OPERANDS, TYPES
+from gemmctl.lists.problem import GATES
 
 Schema = dict[str, Any]
 
@@ -21,7 +22,8 @@ def schema() -> Schema:
     """The JSON Schema (draft 7) of a problem list, for editors.
 
     It refuses what gemmctl refuses, as far as draft 7 can tell: not what takes arithmetic with
-    several numbers, a look at other problems, or defaults and a group that contradict each other.
+    several numbers, a look at other problems, or defaults and a group that contradict each other;
+    nor what only holds because of what a key is by default.
     A default that no kernel runs it refuses even where every group overrides it.
     """
     group = {"$ref": "#/definitions/group"}
@@ -43,8 +45,7 @@ def schema() -> Schema:
             "problem": _mapping(["name", "groups"], problem),
             "group": {
                 **_mapping([], {key: kind.schema() for key, kind in FIELDS.items()}),
-                "if": {"required": ["a", "b"]},
-                "then": {"anyOf": [_properties(a=type_, b=type_) for type_ in OPERANDS]},
+                "allOf": _together(),
             },
         },
     }
@@ -63,7 +64,33 @@ def _items(of: str) -> Schema:
     return {"type": "array", "minItems": 1, "items": {"$ref": f"#/definitions/{of}"}}
 
 
-def _properties(**constants: str) -> Schema:
+def _together() -> list[Schema]:
+    """What keys that stand in one place have to be if some others are what they are."""
+    along_k = _properties(a_layout="row", b_layout="col")
+    other = dict(zip(OPERANDS, reversed(OPERANDS), strict=True))
+    gated = _given(gate={"enum": [gate for gate in GATES if gate != "none"]})
+    lie = _properties(b_layout="col", d_layout="row", inplace=False)
+    lie["properties"]["n"] = {"multipleOf": 2}
+    return [
+        _if({"required": ["a", "b"]}, {"anyOf": [_properties(a=own, b=own) for own in OPERANDS]}),
+        _if(gated, lie),
+        _if(
+            _given(inplace={"const": True}, c={}, d={}),
+            {"anyOf": [_properties(c=own, d=own) for own in TYPES]},
+        ),
+        *(_if(_given(a={"const": own}, d={"const": d}), along_k) for own, d in other.items()),
+    ]
+
+
+def _if(condition: Schema, then: Schema) -> Schema:
+    return {"if": condition, "then": then}
+
+
+def _given(**properties: Schema) -> Schema:
+    return {"required": list(properties), "properties": properties}
+
+
+def _properties(**constants: str | bool) -> Schema:
     return {"properties": {key: {"const": value} for key, value in constants.items()}}
 
 
@@ -71,7 +98,7 @@ def _required(key: str) -> Schema:
     """Every group has a key, or its problem's defaults have it, or those of the list."""
 
     def else_every(items: str, of: Schema) -> Schema:
-        given = {"required": ["defaults"], "properties": {"defaults": {"required": [key]}}}
-        return {"if": {"not": given}, "then": {"properties": {items: {"items": of}}}}
+        given = _given(defaults={"required": [key]})
+        return _if({"not": given}, {"properties": {items: {"items": of}}})
 
     return else_every("problems", else_every("groups", {"required": [key]}))

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 from pathlib import Path
 
-from gemmctl.errors import UsageError
+from gemmctl.errors import UsageError, unknown
 
 
 def folder() -> Path:
@@ -27,9 +26,5 @@ def paths(name: str) -> list[str]:
     """
     known = names()
     if name and name not in known:
-        near = difflib.get_close_matches(name, known, 1)
-        hint = f"did you mean @{near[0]}? " if near else ""
-        raise UsageError(
-            f"no list that ships is called '{name}'; {hint}There are {', '.join(known)}"
-        )
+        raise UsageError(unknown(f"no list that ships is called '{name}'", name, known, "@"))
     return [str(folder() / f"{chosen}.yaml") for chosen in ([name] if name else known)]

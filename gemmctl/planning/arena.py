@@ -9,7 +9,8 @@ import numpy as np
 from gemmctl.lists.problem import Problem
 from gemmctl.planning.arrays import Ints
 
-FENCE = 256  # bytes of 0xFF kept before and after every D, to show writes outside it
+POISON = 0xFF  # of which every byte of D is made before a run: NaN in every type
+FENCE = 256  # bytes of POISON kept before and after every D, to show writes outside it
 ALIGNMENT = 256  # bytes; every operand starts on such a boundary (TMA itself needs 16)
 
 

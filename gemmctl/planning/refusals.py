@@ -106,12 +106,16 @@ def _layouts(columns: Columns, kernels: Sequence[Kernel]) -> Iterator[Rule]:
         found: npt.NDArray[np.bool_] = layouts & (columns.a == types[0]) & (columns.d == types[1])
         return found
 
+    names = {kernel.name for kernel in kernels}
+    chosen = names.pop() if len(names) == 1 else None
+
     def told(group: Group) -> Iterator[Refusal]:
+        mend = "leave the choice of a kernel to the plan" if chosen else f"take d: {group.a} or f32"
         yield (
             group.where("a_layout", "b_layout", "d_layout"),
-            f"no kernel that was chosen takes {group.a} from A {group.a_layout} and B "
-            f"{group.b_layout} to {group.d} in D {group.d_layout}; leave the choice of a kernel to "
-            f"the plan, take d: {group.a} or f32, or store A row, B col and D row",
+            f"no {chosen or 'kernel'} takes {group.a} from A {group.a_layout} and B "
+            f"{group.b_layout} to {group.d} in D {group.d_layout}; {mend}, or store A row and B "
+            "col",
         )
 
     taken = {kernel.multiplies for kernel in kernels}

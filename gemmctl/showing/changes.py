@@ -105,7 +105,7 @@ def _other_way(old: Record, new: Record) -> str | None:
     """How a problem's kernels, or the way they were cut, changed; None if they did not."""
     for what in ("kernel", "choices"):
         before, after = old.get(what), new.get(what)
-        if before != after:
+        if before != after and None not in (before, after):
             was, now = (
                 "+".join(map(str, x)) if isinstance(x, list) else x for x in (before, after)
             )

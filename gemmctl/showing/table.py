@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from gemmctl.errors import UsageError
+from gemmctl.errors import UsageError, closest
 
 GAP = 2  # blanks between two columns
 NOTHING = "-"  # the cell of what has no value
@@ -119,8 +118,8 @@ def _find(columns: Sequence[Column[T]], name: str) -> Column[T]:
         if found:
             several = ", ".join(column.title for column in found)
             raise UsageError(f"which column is '{name}'? It may be {several}")
-    near = difflib.get_close_matches(wanted, [word for title in titles for word in title.split()])
-    hint = f"; did you mean '{near[0]}'?" if near else ""
+    near = closest(wanted, [word for title in titles for word in title.split()])
+    hint = f"; did you mean '{near}'?" if near else ""
     there = ", ".join(column.title for column in columns)
     raise UsageError(f"there is no column '{name}'{hint} (columns are {there})")
 

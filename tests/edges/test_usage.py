@@ -58,7 +58,7 @@ def test_edge_27_the_path_of_a_checkout_gets_a_suggestion(path: str, gemmctl: Co
 def test_edge_27_a_name_that_is_not_known_gets_a_suggestion(gemmctl: Command) -> None:
     done = gemmctl("run", "@sed10")
     assert (done.returncode, done.stdout) == (2, "")
-    assert "no list that ships is called 'sed10'; did you mean @seed10?" in done.stderr
+    assert "no list that ships is called 'sed10' (did you mean @seed10?); there are " in done.stderr
 
 
 # Shapes
@@ -154,6 +154,9 @@ def test_edge_36_completion_is_installed_for_the_shell_that_is_named(
     assert home_files(gemmctl, tmp_path, "--install-completion", "zsh") == [".zshrc", "_gemmctl"]
     assert "compdef" in gemmctl("--show-completion", "zsh").stdout
     assert gemmctl("--install-completion", "tcsh", HOME=str(tmp_path)).returncode == 2
+    without = gemmctl("--install-completion", "powershell", HOME=str(tmp_path), PATH=str(tmp_path))
+    assert (without.returncode, without.stdout) == (2, "")
+    assert without.stderr.startswith("gemmctl: there is no PowerShell here")
 
 
 def test_edge_37_a_variable_that_names_no_device_is_named(gemmctl: Command) -> None:

@@ -28,6 +28,7 @@ from gemmctl.kernels.constants import (
 )
 from gemmctl.operands.data import DataSpec
 from gemmctl.planning import tables
+from gemmctl.planning.arena import POISON
 from gemmctl.planning.plan import Plan
 
 REPLAYS = 9  # of a CUDA graph, to see what the host spends on one
@@ -42,7 +43,7 @@ class CudaSession:
     def __init__(self, device: Gpu, plan: Plan, data: DataSpec, cleanup: ExitStack) -> None:
         self.device, self._plan, self.cleanup = device, plan, cleanup
         self.base = device.allocate(plan.layout.size, cleanup)
-        device.fill_bytes(self.base, plan.layout.size, 0xFF)
+        device.fill_bytes(self.base, plan.layout.size, POISON)
         fills = tables.fills(plan, self.base, data)
         refills = tables.refills(fills, plan, self.base)
         with guarded() as filled:
@@ -79,9 +80,9 @@ class CudaSession:
         self.device.wait()
 
     def poison(self) -> None:
-        """Fill the D region of the arena, fences included, with 0xFF bytes; C in place anew."""
+        """Fill the D region of the arena, fences included, with POISON; C in place anew."""
         layout = self._plan.layout
-        self.device.fill_bytes(self.base + layout.d_begin, layout.d_end - layout.d_begin, 0xFF)
+        self.device.fill_bytes(self.base + layout.d_begin, layout.d_end - layout.d_begin, POISON)
         self._refill()
 
     def read(self, begin: int, end: int) -> npt.NDArray[np.uint8]:

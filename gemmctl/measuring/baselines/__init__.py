@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from gemmctl.device.base import WARM_RUNS, Facts, Sample, Session, repeat
-from gemmctl.errors import UsageError
+from gemmctl.errors import UsageError, unknown
 from gemmctl.judging.agreement import Witness
 from gemmctl.measuring.baselines import cublas, cublaslt, deepgemm, torch
 from gemmctl.measuring.baselines.base import Baseline, Inapplicable, NoGraph, Queue, trial
@@ -44,11 +43,8 @@ def chosen(text: str | None) -> tuple[str, ...]:
         return tuple(BASELINES)
     for name in names:
         if name not in BASELINES:
-            near = difflib.get_close_matches(name, BASELINES, 1)
-            hint = f"did you mean {near[0]}? " if near else ""
-            raise UsageError(
-                f"there is no baseline '{name}'; {hint}There are {', '.join(BASELINES)}, and all"
-            )
+            every = [*BASELINES, "all"]
+            raise UsageError(unknown(f"there is no baseline '{name}'", name, every))
     return tuple(names)
 
 

@@ -10,7 +10,13 @@ from itertools import accumulate
 from typing import Any
 
 from gemmctl.lists.problem import Group
-from gemmctl.measuring.baselines.base import Inapplicable, active, require_none, require_same
+from gemmctl.measuring.baselines.base import (
+    Inapplicable,
+    active,
+    require_none,
+    require_same,
+    require_words,
+)
 from gemmctl.measuring.baselines.torch import Operands, Work
 
 ROWS = 128  # of a tile: what its layouts are padded to on Hopper
@@ -26,6 +32,7 @@ def grouped(operands: Operands) -> Work:
     groups = active(plan)
     require_same(plan, groups, "n", "k", "a", "d")
     require_none(plan, groups, "DeepGEMM", "bias", "activation", "gate")
+    require_words(plan, groups, "DeepGEMM")
     found = [plan.problem.groups[i] for i in groups]
     if any(group.across(operand) for group in found for operand in "abd"):
         raise Inapplicable("DeepGEMM is asked for A row, B col and D row only")

@@ -24,6 +24,7 @@ from gemmctl.measuring.baselines.base import (
     active,
     require_none,
     require_same,
+    require_words,
 )
 from gemmctl.operands import dtypes
 from gemmctl.planning.plan import Plan
@@ -125,6 +126,7 @@ def grouped(operands: Operands) -> Work:
     shared = ("m", "n") if along_k else ("n", "k")
     require_same(plan, groups, *shared, "a", "d", "a_layout", "b_layout", "activation", "gate")
     require_none(plan, groups, "grouped_mm", "bias")
+    require_words(plan, groups, "grouped_mm")
     if any(group.d_layout == "col" for group in found):
         raise Inapplicable("grouped_mm writes D by rows")
     if any(group.alpha != 1 or group.beta != 0 for group in found):
