@@ -11,8 +11,8 @@ coefficients of Q = -P log2(e), lowest first, and the largest share of what is a
 
 from __future__ import annotations
 
+import argparse
 import math
-import sys
 
 import numpy as np
 
@@ -24,7 +24,10 @@ ROUNDS = 300  # of weights, after which they change no more
 
 def main() -> None:
     """Print the coefficients and their largest error."""
-    degree = int(sys.argv[1]) if len(sys.argv) > 1 else 6
+    assert __doc__
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("degree", nargs="?", type=int, default=6, help="of Q in x^2 (6)")
+    degree = parser.parse_args().degree
     x = np.linspace(1e-3, math.sqrt(MOST), 6000)
     below, above = (
         np.array([math.erfc(sign * value / math.sqrt(2)) / 2 for value in x]) for sign in (1, -1)

@@ -36,10 +36,10 @@ __device__ __forceinline__ float decode(uint32_t bits, uint32_t type) {
                                : __uint_as_float(bits);
 }
 
-// Adds beta C to a warpgroup's sums, of a C of 16 bits: 64 columns of a stage, in rows of 128 bytes.
-template <class Pair, int count>
-__device__ __forceinline__ void add_pairs(float (&sums)[count], uint32_t stage, uint32_t thread,
-                                          float beta) {
+// Tells `use` each number of a C of 16 bits, and which of a warpgroup's sums it belongs to: 64 columns of a
+// stage, in rows of 128 bytes.
+template <class Pair, int count, class Use>
+__device__ __forceinline__ void each_of_pairs(uint32_t stage, uint32_t thread, const Use& use) {
     const uint32_t from = matrix_row(stage, thread);
 #pragma unroll
     for (int i = 0; i < count; i += 8) {
@@ -47,26 +47,24 @@ __device__ __forceinline__ void add_pairs(float (&sums)[count], uint32_t stage, 
         ptx::load_matrices_transposed(pairs, from + i / 8 * 16 * 128);
 #pragma unroll
         for (int j = 0; j < 4; ++j) {
-            sums[i + 2 * j] = fmaf(beta, Pair::low(pairs[j]), sums[i + 2 * j]);
-            sums[i + 2 * j + 1] = fmaf(beta, Pair::high(pairs[j]), sums[i + 2 * j + 1]);
+            use(i + 2 * j, Pair::low(pairs[j]));
+            use(i + 2 * j + 1, Pair::high(pairs[j]));
         }
     }
+}
+
+// Adds beta C of 16 bits to a warpgroup's sums.
+template <class Pair, int count>
+__device__ __forceinline__ void add_pairs(float (&sums)[count], uint32_t stage, uint32_t thread,
+                                          float beta) {
+    each_of_pairs<Pair, count>(stage, thread,
+                               [&](int i, float c) { sums[i] = fmaf(beta, c, sums[i]); });
 }
 
 // The same where the sums begin with it.
 template <class Pair, int count>
 __device__ __forceinline__ void take_pairs(float (&sums)[count], uint32_t stage, uint32_t thread) {
-    const uint32_t from = matrix_row(stage, thread);
-#pragma unroll
-    for (int i = 0; i < count; i += 8) {
-        uint32_t pairs[4];
-        ptx::load_matrices_transposed(pairs, from + i / 8 * 16 * 128);
-#pragma unroll
-        for (int j = 0; j < 4; ++j) {
-            sums[i + 2 * j] = Pair::low(pairs[j]);
-            sums[i + 2 * j + 1] = Pair::high(pairs[j]);
-        }
-    }
+    each_of_pairs<Pair, count>(stage, thread, [&](int i, float c) { sums[i] = c; });
 }
 
 // The same as add_pairs of a C of 32 bits: 32 columns of a stage, for the warps whose columns they are.
