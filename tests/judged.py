@@ -48,7 +48,7 @@ class Written:
         found = self.plan.problem.groups[group]
         offset = int(self.plan.layout.d[group]) - self.begin
         dtype = dtypes.BY_NAME[found.d]
-        return data.matrix(self.memory, offset, found.m, found.n, found.ldd, dtype)
+        return data.matrix(self.memory, offset, found.m, found.d_columns, found.ldd, dtype)
 
     def operand(self, which: int, group: int = 0) -> Doubles:
         """A (0), B (1) or C (2) as the seed makes it, in float64."""

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pytest
 
 from gemmctl.device.cpu import CpuDevice, CpuSession
+from gemmctl.judging import statistic
 from gemmctl.judging.agreement import Witness
 from gemmctl.judging.product import products_of
 from gemmctl.operands import data, dtypes
@@ -95,6 +96,29 @@ def test_any_two_results_that_reference_calls_right_agree(
         differ = (before != session.read(plan.layout.d_begin, plan.layout.d_end)).any()
         assert differ == (spec.kind == "normal")
         assert witness.disagreement(session) is None
+
+
+def test_where_ours_is_infinite_by_a_hair_theirs_may_be_the_largest_number(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(statistic, "LIKELY", np.inf)  # that more elements may be either
+    group = "m: 64, n: 64, k: 4096, a: f16, b: f16, alpha: 2000"
+    with witnessed(NORMAL, group, d="f16") as (plan, session, witness):
+        (product,) = products_of(plan, NORMAL, "cuda")
+        told = product.expected(np.arange(64), range(64))
+        low, high = (
+            product.d.to_f32(product.d.from_float(told.right + sign * told.allowed))
+            for sign in (-1, 1)
+        )
+        either = (low == product.d.largest) & np.isinf(high)
+        bits = d_of(plan, session, 0)
+        ours = bits.copy()
+        assert (ours[either] == product.d.infinity).any()
+        bits[either] = product.d.infinity - 1
+        assert witness.disagreement(session) is None
+        bits[:] = ours
+        bits[ours == product.d.infinity] = product.d.from_float(np.full(1, 60000.0))[0]
+        assert witness.disagreement(session) is not None
 
 
 def test_a_result_of_the_same_bits_as_a_right_one_is_not_compared_again(

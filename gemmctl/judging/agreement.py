@@ -125,7 +125,11 @@ class Witness:
             offset = int(self._layout.d[product.index]) - begin
             place = (offset, group.m, group.d_columns, group.ldd, product.d)
             ours, others = data.matrix(self._ours, *place), data.matrix(theirs, *place)
-            again = not group.linear or (manner == "unfused" and group.bias != "none")
+            again = (
+                product.extreme
+                or not group.linear
+                or (manner == "unfused" and group.bias != "none")
+            )
             by_product: _Rule = partial(_by_product, manner=manner)
             if again and product.large:
                 rows = np.arange(0, group.m, SAMPLED)
@@ -194,11 +198,14 @@ def _by_ours(
     between = group.beta != 0 or (group.bias != "none" and manner != "fused")
     rounds_between = between and product.multiplies and product.d.size == 2
     if product.exact and not rounds_between:
-        return ours, ours, got == ours
+        return ours, ours, (got == ours) | (np.isnan(ours) & np.isnan(got))
     added: Doubles = np.zeros(len(i))
     for some in product.addends(part.rows, range(group.n)) if adds else ():
         added += np.abs(some[i, j])
-    allowed: Doubles = half_ulps(ours, product.d)
+    # Where ours is infinite, R may be as low as the largest number and half a step.
+    largest = np.float32(product.d.largest)
+    near = np.clip(ours, -largest, largest)
+    allowed: Doubles = half_ulps(near, product.d)
     if not product.exact:
         rounding = product.roundings * UNIT
         a_norms, b_norms = norms
@@ -206,9 +213,9 @@ def _by_ours(
         begun = product.begun * added  # what the sums begin with, and a bias at most
         allowed += 2 * (product.growth * (magnitude + begun) + rounding * (magnitude + added))
     if rounds_between:
-        allowed += half_ulps((np.abs(ours) + added).astype(np.float32), product.d)
-    low, high = (rounded(ours + sign * allowed, product.d) for sign in (-1, 1))
-    return low, high, (low <= got) & (got <= high)
+        allowed += half_ulps((np.abs(near) + added).astype(np.float32), product.d)
+    low, high = (rounded(near + sign * allowed, product.d) for sign in (-1, 1))
+    return low, high, ((low <= got) & (got <= high)) | (np.isnan(ours) & np.isnan(got))
 
 
 def _by_product(

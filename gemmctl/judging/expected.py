@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from gemmctl.judging.rounding import OVERFLOW, SMALLEST, UNIT, Doubles, Flags, half_ulps
+from gemmctl.judging.rounding import OVERFLOW, SMALLEST, UNIT, Doubles, Flags, half_ulps, is_single
 from gemmctl.operands.activations import activate
 from gemmctl.operands.dtypes import DType
 
@@ -83,6 +83,8 @@ def gated(y: Expected, x: Expected) -> Expected:
         largest = (size_y + y.allowed) * (size_x + x.allowed)
         allowed = size_y * x.allowed + (size_x + x.allowed) * y.allowed + UNIT * largest + SMALLEST
         spread = size_y * x.spread + size_x * y.spread + UNIT * np.abs(right) + SMALLEST
+        # A product of two numbers that leave no choice, if float32 holds it, leaves none.
+        allowed[(x.allowed == 0) & (y.allowed == 0) & is_single(right)] = 0
         allowed[np.isnan(allowed)] = np.inf
         allowed[~np.isfinite(right)] = 0
         if x.loose is None or y.loose is None:

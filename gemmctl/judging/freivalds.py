@@ -89,7 +89,7 @@ class Projection:
         if group.bias == "m":
             tested &= product.bias.plain(rows)
         with np.errstate(all="ignore"):
-            for ks in ranges(0, group.k, _CHUNK // max(1, len(rows))):
+            for ks in ranges(0, group.k, max(1, _CHUNK // max(len(rows), wanted.shape[1]))):
                 a = product.a.values(rows, ks).astype(np.float64)
                 wanted += a @ self.products[ks.start : ks.stop].astype(np.float64)
             wanted *= group.alpha

@@ -68,7 +68,7 @@ def compare(product: Product, rows: Indices, cols: range, bits: Bits) -> Compare
         worst=float(ratio.max(initial=0)),
         first=first,
         errors=NO_ERRORS
-        if product.exact or not product.varied
+        if product.exact or product.exact_sums or not product.varied
         else _errors(expected, good, error, half, product.plain(rows, cols)),
     )
 

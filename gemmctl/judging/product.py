@@ -6,7 +6,8 @@ With R = alpha A B + beta C + bias in float64, an element D is right if
     t = |alpha| g |A||B| + s * 2^-24 (|alpha A B| + |beta C| + |bias|) + u,
 
 where round is to D's type, g bounds the error of the device's sum of k products over the sum of
-their magnitudes (see ``_growth``; |beta C| is one of them where the sum begins with it), the second
+their magnitudes (see ``_growth``; |beta C| is one of them where the sum begins with it; of |A||B|
+no more than honest errors come to, statistic.LIKELY, since the worst case grows like K), the second
 term covers the product with alpha, that with beta and the one or two sums, s in all, each rounded
 to float32 (none of them where there is only A B), and u what all of them lose below float32's
 smallest number. Rounding is monotonic, so the ends need no half unit in the last place. Where the
@@ -20,6 +21,7 @@ on the way can exceed float32, whatever order it is taken in, D may be infinite 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
@@ -30,7 +32,7 @@ import numpy.typing as npt
 from gemmctl.device.base import K_BLOCK
 from gemmctl.judging import statistic
 from gemmctl.judging.expected import Expected, activated, gated
-from gemmctl.judging.rounding import OVERFLOW, SMALLEST, UNIT, Doubles, Flags, is_single
+from gemmctl.judging.rounding import OVERFLOW, SMALLEST, UNIT, Doubles, Flags, half_ulps, is_single
 from gemmctl.kernels.constants import K_TILE, RECIPE_SPECIAL_ROWS, TILE_C_FIRST
 from gemmctl.lists.problem import Group, factors
 from gemmctl.operands import data, dtypes
@@ -68,6 +70,7 @@ class Product:
     growth: float  # g above
     steps: int  # additions that may each lose SMALLEST
     drift: float  # deviation of a sum's error over the sum of magnitudes: see statistic.py
+    likely: float  # what no honest sum's error over that is beyond; infinite where that is unknown
     exact_sums: bool  # of integers that float32 holds, in whatever order they are added
     begun: bool  # whether the device's sums begin with beta C
     tiles: npt.NDArray[np.void]  # PLACE records: the group's entries of the tile list
@@ -182,8 +185,9 @@ class Product:
             lost = self.steps * SMALLEST
             right = scaled = partial = sums
             added = np.zeros(())
+            likely = min(self.growth, self.likely)
             if alpha == 1 and group.beta == 0 and group.bias == "none":  # only sums are rounded
-                allowed = self.growth * magnitude + lost
+                allowed = likely * magnitude + lost
                 spread = self.drift * magnitude + lost
             else:
                 scaled = alpha * sums if self.multiplies else sums
@@ -191,16 +195,23 @@ class Product:
                 partial = scaled + added
                 right = partial + bias
                 size = np.abs(scaled) + np.abs(added) + np.abs(bias)
+                allowed = likely * magnitude + lost
                 if self.begun:  # what is infinite or NaN has no part in it, as in that of A B
-                    magnitude = magnitude + np.where(np.isfinite(added), np.abs(added), 0.0)
+                    first = np.where(np.isfinite(added), np.abs(added), 0.0)
+                    allowed += self.growth * first
+                    magnitude = magnitude + first
                 rounding = self.roundings * (UNIT * size + SMALLEST)
                 if self.exact_sums:
                     whole = [is_single(values) for values in (scaled, added, partial, right)]
                     rounding[np.logical_and.reduce(whole)] = 0
-                allowed = abs(alpha) * (self.growth * magnitude + lost) + rounding
+                allowed = abs(alpha) * allowed + rounding
                 # Each rounding is uniform over a unit in the last place: a third of its square is
                 # its mean.
                 spread = np.hypot(abs(alpha) * (self.drift * magnitude + lost), rounding / 3)
+                if group.bias != "none":
+                    # Those with little beside a number that they share err alike, however many.
+                    unit = 2 * half_ulps(right.astype(np.float32), self.d)
+                    spread[np.abs(partial) < 2 * unit] = np.inf
             if self.exact_x:
                 right = right.astype(np.float32).astype(np.float64)
                 allowed = spread = np.zeros_like(right)
@@ -209,7 +220,7 @@ class Product:
                 return Expected(right, allowed, spread)
             loose = (
                 (np.isfinite(scaled) & (np.abs(scaled) + allowed >= OVERFLOW))
-                | (np.isfinite(added) & (np.abs(added) >= OVERFLOW))
+                | (np.isfinite(added) & (np.abs(added) * (1 + UNIT) >= OVERFLOW))
                 | (magnitude >= OVERFLOW)
             )
             if group.bias != "none":
@@ -264,6 +275,7 @@ def products_of(plan: Plan, spec: DataSpec, device: Device) -> list[Product]:
         exact_sums = whole and limits[index] ** 2 * (group.k + added) <= 1 << 24
         # Woven products are spread over all steps of a slice of K, however few they are.
         k = -(-group.k // K_TILE) * K_TILE if woven[index] else group.k
+        drift = 0.0 if exact_sums else statistic.drift(k, device, woven=bool(woven[index]))
         products.append(
             Product(
                 index=index,
@@ -276,7 +288,8 @@ def products_of(plan: Plan, spec: DataSpec, device: Device) -> list[Product]:
                 d=dtypes.BY_NAME[group.d],
                 growth=0.0 if exact_sums else _growth(a.dtype, k, tiles[index], device),
                 steps=0 if exact_sums else 2 * group.k,
-                drift=0.0 if exact_sums else statistic.drift(k, device, woven=bool(woven[index])),
+                drift=drift,
+                likely=math.inf if spec.kind == "special" else statistic.LIKELY * drift,
                 exact_sums=exact_sums,
                 begun=begun,
                 tiles=tiles[index],

@@ -10,6 +10,7 @@ It is a filter as Freivalds' test is: what it doubts is compared with the interv
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -46,7 +47,7 @@ class Rough(Product):
 def rough(product: Product, growth: float) -> Rough:
     """A product computed in float32, with ``growth`` of |A||B| allowed besides its own errors."""
     own = 0.0 if product.exact_sums else SUSPICION * statistic.drift(product.group.k, "cpu")
-    return Rough(**vars(replace(product, growth=growth + own)))
+    return Rough(**vars(replace(product, growth=growth + own, likely=math.inf)))
 
 
 def _squares(values: Singles) -> Doubles:
