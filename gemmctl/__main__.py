@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import _thread
 import os
+import select
 import signal
 import sys
 from types import FrameType
@@ -59,17 +61,30 @@ def main() -> None:
 def _end(number: int, frame: FrameType | None) -> None:
     """Leave from wherever the program is, by way of every clean-up.
 
-    A second signal skips what is left of them, and so does this one after PATIENCE_S.
+    A second signal skips what is left of them, and so do PATIENCE_S. A thread sees to that: a
+    clean-up may be in a call of the driver, from which no handler is run.
     """
     for other in ENDING:
         if signal.getsignal(other) == _end:
-            signal.signal(other, _end_at_once)
-    signal.signal(signal.SIGALRM, lambda _, frame: _end_at_once(number, frame))
-    signal.alarm(PATIENCE_S)
+            signal.signal(other, _again)
+    heard, told = os.pipe()
+    os.set_blocking(told, False)
+    signal.set_wakeup_fd(told)
+    _thread.start_new_thread(_end_at_last, (number, heard))
     sys.exit(128 + number)
 
 
-def _end_at_once(number: int, frame: FrameType | None) -> None:
+def _again(number: int, frame: FrameType | None) -> None:
+    """Nothing: the signal was written to the pipe."""
+
+
+def _end_at_last(number: int, heard: int) -> None:
+    """End the process at the next signal, or after PATIENCE_S."""
+    while select.select([heard], [], [], PATIENCE_S)[0]:
+        (again,) = os.read(heard, 1)
+        if again in ENDING:
+            number = again
+            break
     if sys.stderr.isatty():
         os.write(2, b"\r\x1b[K\x1b[?25h")  # in place of a progress bar: an empty line, the cursor
     os._exit(128 + number)

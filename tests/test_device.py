@@ -24,7 +24,7 @@ from cuda.bindings import driver as real
 from cuda.pathfinder import DynamicLibNotFoundError
 
 from gemmctl.device import open_device, roofline
-from gemmctl.device.base import Sample
+from gemmctl.device.base import WARM_RUNS, Sample
 from gemmctl.device.cuda import CudaDevice, calls, gpu, graphs, telemetry, tensormaps
 from gemmctl.device.cuda import session as session_module
 from gemmctl.device.cuda.params import GroupArrays, Params, Ring
@@ -704,6 +704,44 @@ def test_a_kernel_that_does_not_end_is_given_up(driver: Driver) -> None:
 
     with pytest.raises(DeviceHung, match=r"did not finish within 0\.01 s"):
         hang()
+
+
+def test_what_takes_long_by_itself_may_take_longer_in_graphs_of_many(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with CudaDevice(time_limit_s=0.01).open(plan_of(*GROUPS), SPEC) as session:
+        monkeypatch.setattr(session_module, "monotonic", iter([0.0, 5.0]).__next__)
+        session.run()
+        assert session.device.expected_s == 4 * WARM_RUNS * 5.0
+        driver.fails["cuStreamQuery"] = CODES.CUDA_ERROR_NOT_READY
+        times = iter([0.0, 399.0, 401.0])
+        monkeypatch.setattr(gpu, "monotonic", times.__next__)
+        with pytest.raises(DeviceHung, match=r"did not finish within 400 s"):
+            session.device.wait()
+        del driver.fails["cuStreamQuery"]
+
+
+def test_streams_are_joined_though_what_they_were_for_fails(driver: Driver) -> None:
+    with ExitStack() as cleanup:
+        fan = CudaDevice().fan(3, cleanup)
+        driver.queued.clear()
+        with pytest.raises(ZeroDivisionError), fan.spread():
+            raise ZeroDivisionError
+        main, *others = fan.streams
+        assert [entry for entry in driver.queued if entry[0] == "wait"][-2:] == [("wait", main)] * 2
+        assert [stream for what, stream in driver.queued if what == "record"] == [main, *others]
+
+
+def test_memory_that_is_out_when_a_kernel_is_loaded_is_no_fault_of_the_file(
+    driver: Driver,
+) -> None:
+    device = CudaDevice()
+    driver.fails["cuModuleLoadData"] = CODES.CUDA_ERROR_OUT_OF_MEMORY
+    with pytest.raises(DeviceFailed, match=r"OUT_OF_MEMORY"):
+        device.support("flush")
+    driver.fails["cuModuleLoadData"] = CODES.CUDA_ERROR_INVALID_IMAGE
+    with pytest.raises(DeviceUnusable, match="the driver refuses the kernel file"):
+        device.support("flush")
 
 
 def test_what_a_kernel_that_does_not_end_may_use_is_not_freed(driver: Driver) -> None:

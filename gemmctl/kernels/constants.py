@@ -9,7 +9,7 @@ of these.
 K_TILE = 64  # elements of K in one pipeline stage: 128 bytes of a 16-bit type, the swizzle's span
 BOX_ROWS = 64  # rows of A or B in a box where K lies across: 128 bytes, the swizzle's span
 # Tile widths come in multiples of this: two 8-wide wgmma columns per stmatrix pair. Where K lies
-# across A, they come in multiples of BOX_ROWS.
+# across A, boxes come in multiples of BOX_ROWS.
 WIDTH_STEP = 16
 WIDTHS = 16  # of them: up to 256, wgmma's largest N
 # Between these, tiles of D = alpha A B may have widths in multiples of wgmma's own step, so that

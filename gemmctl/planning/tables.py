@@ -74,7 +74,7 @@ class Tables:
     m: npt.NDArray[np.uint32]
     n: npt.NDArray[np.uint32]
     k: npt.NDArray[np.uint32]  # 0 where alpha is 0
-    width: npt.NDArray[np.uint32]  # rows of A per tile
+    width: npt.NDArray[np.uint32]  # rows of A in a box
     type_c: npt.NDArray[np.uint32]  # DType.code of C
     ptr_bias: npt.NDArray[np.uint64]  # 0: there is none
     type_bias: npt.NDArray[np.uint32]  # its DType.code

@@ -119,6 +119,25 @@ def test_edge_01_one_signal_is_enough_for_a_clean_up_that_hangs(two_problems: Pa
         assert process.wait(timeout=20) == 143
 
 
+@pytest.mark.parametrize("signals", [1, 2])
+def test_edge_01_a_clean_up_that_hangs_in_a_library_ends_too(
+    signals: int, two_problems: Path
+) -> None:
+    # No handler of Python's runs while a function of C waits for a lock.
+    setting = "import ctypes\nlibc, lock = ctypes.CDLL(None), ctypes.create_string_buffer(64)\n"
+    hang = "libc.pthread_mutex_lock(lock); libc.pthread_mutex_lock(lock)"
+    before, _, after = HANGS.rpartition("time.sleep(60)")
+    script = f"{setting}{before}{hang}{after}"
+    if signals == 1:
+        script = script.replace("main()", "import gemmctl.__main__ as m; m.PATIENCE_S = 1; main()")
+    with started("run", two_problems, python=("-c", script)) as process:
+        assert process.stdout is not None
+        for line in ("measuring\n", "cleaning up\n")[:signals]:
+            assert process.stdout.readline() == line
+            process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=20) == 143
+
+
 def test_edge_01_the_bar_is_gone_before_a_closed_pipe_ends_the_command(two_problems: Path) -> None:
     options = ("-f", "jsonl", *LONG, "2")
     with (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from time import monotonic, sleep
 from typing import Any
 from uuid import UUID
@@ -27,6 +27,7 @@ from gemmctl.operands import data, dtypes
 from gemmctl.planning.arrays import Ints
 from gemmctl.planning.tiling import Machine
 
+OUT_OF_MEMORY = driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY.name
 TIME_LIMIT_S = 60.0  # for whatever is queued at one time; far above any honest batch
 FLUSH_BYTES = 256 << 20  # four times the L2, which may hold a line twice, once in each half
 TIMERS = {
@@ -53,6 +54,7 @@ class Gpu:
                 f"device{'s' if count != 1 else ''}, numbered from 0"
             )
         self.ordinal, self.time_limit_s = ordinal, time_limit_s
+        self.expected_s = 0.0  # that honest work may take beside the limit, as a session found
         self._device = call(driver.cuDeviceGet, ordinal)
         name = call(driver.cuDeviceGetName, 256, self._device).split(b"\0")[0].decode()
         capability = tuple(
@@ -133,6 +135,8 @@ class Gpu:
             try:
                 self._modules[file] = call(driver.cuModuleLoadData, code)
             except DeviceFailed as error:
+                if OUT_OF_MEMORY in str(error):
+                    raise
                 raise DeviceUnusable(
                     f"the driver refuses the kernel file {file}: {error}"
                 ) from None
@@ -202,7 +206,7 @@ class Gpu:
             except DeviceHung:
                 raise
             except DeviceFailed:
-                self._places[key] = np.arange(clusters)
+                return np.arange(clusters)
         return self._places[key]
 
     def _sms(self, cluster: int, clusters: int, shared_bytes: int) -> Ints:
@@ -320,7 +324,8 @@ class Gpu:
 
         Raises DeviceFailed if a kernel failed, DeviceHung if the time limit passes.
         """
-        deadline = monotonic() + self.time_limit_s
+        limit_s = self.time_limit_s + self.expected_s
+        deadline = monotonic() + limit_s
         pause = 0.0
         while True:
             if event is None:
@@ -332,7 +337,7 @@ class Gpu:
                 return
             if monotonic() > deadline:
                 raise DeviceHung(
-                    f"a kernel did not finish within {self.time_limit_s:g} s and was given up; "
+                    f"a kernel did not finish within {limit_s:.3g} s and was given up; "
                     "the GPU is free again once this process has ended"
                 )
             watch()
@@ -390,15 +395,24 @@ class Fan:
     def spread(self) -> Iterator[None]:
         """All streams wait for the first when it begins, and the first for all when it ends."""
         main, *others = self._streams
-        begun, *ended = self._events
+        begun = self._events[0]
         if not others:
             yield
             return
         call(driver.cuEventRecord, begun, main)
         for stream in others:
             call(driver.cuStreamWaitEvent, stream, begun, 0)
-        yield
-        for stream, event in zip(others, ended, strict=True):
+        try:
+            yield
+        except BaseException:
+            with suppress(DeviceFailed):  # what else may be wrong; what was queued is waited for
+                self._join()
+            raise
+        self._join()
+
+    def _join(self) -> None:
+        main, *others = self._streams
+        for stream, event in zip(others, self._events[1:], strict=True):
             call(driver.cuEventRecord, event, stream)
             call(driver.cuStreamWaitEvent, main, event, 0)
 

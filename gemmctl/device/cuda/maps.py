@@ -48,6 +48,7 @@ class Builders:
 
     def __init__(self, device: Gpu, launches: Sequence[Launch], base: int) -> None:
         self._base = base
+        self._made: dict[Kernel, Any] = {}
         self._of_operands = device.support("build_maps")
         if any(launch.residues for launch in launches):
             self._of_residues = device.support("build_residues")
@@ -55,8 +56,10 @@ class Builders:
     def of(self, ready: Ready) -> Iterator[Builder]:
         """Those of a launch: of its operands and, if some C comes by residues, of that."""
         kernel, params, groups = ready.launch.kernel, ready.params, len(ready.launch.groups)
+        if kernel not in self._made:  # there may be a launch for each group
+            self._made[kernel] = self._templates(_boxes(kernel))
         told = [
-            self._templates(_boxes(kernel)),
+            self._made[kernel],
             params.groups,
             ctypes.c_uint32(groups),
             ctypes.c_uint64(params.maps),

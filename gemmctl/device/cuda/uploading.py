@@ -54,11 +54,18 @@ def load(device: Gpu, launch: Launch) -> Loaded:
 
 
 def upload(
-    device: Gpu, loaded: Sequence[Loaded], plan: Plan, base: int, cleanup: ExitStack
+    device: Gpu,
+    loaded: Sequence[Loaded],
+    plan: Plan,
+    base: int,
+    cleanup: ExitStack,
+    uploaded: ExitStack,
 ) -> list[Ready]:
-    """Copy the tables of a plan's launches to the device in one piece; its arena lies at ``base``.
+    """Queue a copy of the tables of a plan's launches to the device, in one piece.
 
-    Behind them is room for counters and tensor maps. All of it lives until ``cleanup``.
+    The plan's arena lies at ``base``. Behind the tables is room for counters and tensor maps; all
+    of it lives until ``cleanup``, and what is copied until ``uploaded``, which has to come later
+    than the copy.
     """
     end = np.zeros(1, TILE)  # width 0 ends a tile list
     parts: list[npt.NDArray[Any]] = []
@@ -69,21 +76,21 @@ def upload(
         parts += [np.zeros(1, np.uint32), np.zeros(one.launch.flags * FLAGS_PER_TILE, np.uint32)]
     sizes = [-(-part.nbytes // MAP_BYTES) * MAP_BYTES for part in parts]
     offsets = np.cumsum([0, *sizes])
-    uploaded = int(offsets[-1])
+    ends = int(offsets[-1])
     groups = [len(one.launch.groups) for one in loaded]
     of_residues = [
         RESIDUES * count if one.launch.residues else 0
         for one, count in zip(loaded, groups, strict=True)
     ]
-    nbytes = uploaded + MAP_BYTES * (MAPS * sum(groups) + sum(of_residues))
+    nbytes = ends + MAP_BYTES * (MAPS * sum(groups) + sum(of_residues))
     block = device.allocate(nbytes, cleanup)
-    host = device.pinned(max(uploaded, 1), cleanup)
+    host = device.pinned(max(ends, 1), uploaded)
     for part, offset in zip(parts, offsets, strict=False):
         host[offset : offset + part.nbytes] = part.view(np.uint8)
-    if uploaded:
+    if ends:
         device.upload(block, host)
     at = iter(int(block + offset) for offset in offsets)
-    maps = block + uploaded
+    maps = block + ends
     residues = maps + MAP_BYTES * MAPS * sum(groups)
     ready = []
     for one, count, more in zip(loaded, groups, of_residues, strict=True):

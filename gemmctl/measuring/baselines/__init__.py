@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from gemmctl.device.base import WARM_RUNS, Facts, Sample, Session, repeat
-from gemmctl.errors import UsageError, unknown
+from gemmctl.errors import DeviceFailed, DeviceHung, UsageError, unknown
 from gemmctl.judging.agreement import Witness
 from gemmctl.measuring.baselines import cublas, cublaslt, deepgemm, torch
 from gemmctl.measuring.baselines.base import Baseline, Inapplicable, NoGraph, Queue, trial
@@ -101,7 +101,9 @@ def _entry(
     """
     try:
         baseline = BASELINES[name](session, plan)
-    except Inapplicable as reason:
+    except DeviceHung:
+        raise
+    except (Inapplicable, DeviceFailed) as reason:  # such as a lack of memory for it
         return Entry(Rival(name, "n/a", str(reason)))
     accumulates = bool(plan.problem.columns.accumulates.any())
     ways = []
