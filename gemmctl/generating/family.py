@@ -1,4 +1,4 @@
-"""Lists of every kind that nobody tuned for: the same ones from the same seed.
+"""Lists of every kind, drawn at random: the same ones from the same seed.
 
 Options of each list are drawn until its problems take between 10 us and 3 ms on an H200, by its
 floors: long enough to be measured well, short enough that all of them are.
