@@ -152,7 +152,7 @@ def no_kernel_runs_a_default(document: dict[str, Any]) -> bool:
     return any(not alone.is_valid(of["defaults"]) for of in given if "defaults" in of)
 
 
-@settings(patient, max_examples=500)
+@settings(patient, max_examples=250)
 @given(lists())
 def test_whatever_gemmctl_accepts_the_schema_accepts_and_the_other_way_round(
     document: dict[str, Any],
