@@ -38,6 +38,7 @@ from gemmctl.planning import tables
 from gemmctl.planning.plan import Plan
 from gemmctl.planning.tiling import Choice
 from judged import INT, NORMAL, SPECIAL, plan_of
+from support import make_problem
 
 Doubles = npt.NDArray[np.float64]
 
@@ -554,6 +555,29 @@ def test_every_rounding_of_scalars_and_sums_is_allowed_for() -> None:
         judged = replace(made_of(f"d: f32, {keys}", 1, 1, 3, 5), growth=0.0, steps=0)
         told = judged.expected(np.arange(2), range(2))
         assert told.allowed == pytest.approx(roundings * unit * size, rel=1e-6)
+
+
+def test_a_bias_that_joins_the_sums_may_err_as_a_step_of_the_tensor_core_does() -> None:
+    problem = make_problem("m: 96, n: 256, k: 128, bias: n")
+    chosen = {problem.name: [Choice("128x192-c2p", 192)]}
+    (made,) = planning.make([problem], cubins.manifest().kernels, chosen=chosen)
+    (judged,) = product.products_of(made, NORMAL, "cuda")
+    rows, cols = np.arange(96), range(256)
+    sums, _ = judged.sums(rows, cols)
+    _, bias = judged.addends(rows, cols)
+    # Both cut off below the largest one's last bit (docs/verifying.md).
+    last = 2.0 ** (np.floor(np.log2(np.maximum(np.abs(sums), np.abs(bias)))) - 23)
+    cut = (np.trunc(sums / last) + np.trunc(bias / last)) * last
+    told, unjoined = (one.expected(rows, cols) for one in (judged, replace(judged, joining=0.0)))
+    lost = np.abs(cut - told.right)
+    assert (lost > 2.0**-24 * np.abs(told.right)).any()  # more than a rounding to float32
+    assert (lost <= told.allowed - unjoined.allowed).all()
+    # Nowhere else: a CPU adds and rounds, and integers leave nothing to round.
+    (on_cpu,), (whole,) = (
+        product.products_of(made, NORMAL, "cpu"),
+        product.products_of(made, INT, "cuda"),
+    )
+    assert on_cpu.joining == whole.joining == 0
 
 
 def test_a_sum_that_only_the_bias_brings_back_may_be_infinite() -> None:

@@ -12,12 +12,14 @@ from hypothesis import strategies as st
 
 from gemmctl.device.cuda.params import GROUP_ARRAYS
 from gemmctl.kernels import constants, cubins
+from gemmctl.kernels.constants import TILE_JOINED
 from gemmctl.lists.problem import ACTIVATIONS, BIASES, GATES, LAYOUTS
 from gemmctl.operands import data, dtypes
 from gemmctl.operands.data import DataSpec
 from gemmctl.planning import plan, tables
 from gemmctl.planning.plan import Plan
 from gemmctl.planning.tables import FILL, Tables
+from gemmctl.planning.tiling import Choice
 from sources import members, size
 from support import make_problem
 
@@ -72,6 +74,33 @@ def test_an_address_is_where_the_arena_lies_and_the_operand_in_it(operand: str) 
     offsets = getattr(made.layout, operand)
     assert bf16.tolist() == [ADDRESS + offsets[0], ADDRESS + offsets[3], ADDRESS + offsets[4]]
     assert f16.tolist() == [ADDRESS + offsets[2]]
+
+
+def test_a_tile_whose_sums_a_bias_joins_says_where_that_is_and_how_much_of_it() -> None:
+    made = plan_of(
+        "m: 40, n: 700, k: 512, bias: n", "m: 24, n: 8, k: 512", "m: 16, n: 300, k: 512, bias: n"
+    )
+    pingpong = next(
+        of for of in KERNELS if (of.name, of.operand, of.output) == ("128x192-c2p", "bf16", "bf16")
+    )
+    (made,) = plan.make(
+        [made.problem], [pingpong], chosen={made.problem.name: [Choice(pingpong.name, 192)]}
+    )
+    base = 2**63 + 2**32 - 2**16  # so that adding to it carries into the upper half
+    (table,) = built(made, base)
+    joined = table.tiles[table.tiles["flags"] & TILE_JOINED > 0]
+    told = [
+        (int(tile["group"]), int(tile["slot"]), int(tile["readers"]) << 32 | int(tile["flag"]))
+        for tile in joined
+    ]
+    first, _, third = (base + int(offset) for offset in made.layout.bias)
+    assert sorted(told) == [
+        (0, 188, first + 2 * 512), (0, 444, first + 2 * 256), (0, 700, first),
+        (2, 44, third + 2 * 256), (2, 300, third),
+    ]  # fmt: skip
+    others = table.tiles[table.tiles["flags"] & TILE_JOINED == 0]
+    assert others[["slot", "flag", "readers"]].tolist() == [(0, 0, 0)]
+    assert not made.launches[0].tiles["readers"].any()  # the plan has no addresses
 
 
 def test_addresses_in_the_upper_half_do_not_overflow() -> None:

@@ -33,6 +33,7 @@ from gemmctl.kernels.constants import (
     TILE_EIGHTS,
     TILE_FUSED,
     TILE_GATED,
+    TILE_JOINED,
     TILE_ONCE,
     TILE_RELU,
     TILE_RESIDUES,
@@ -40,6 +41,7 @@ from gemmctl.kernels.constants import (
 )
 from gemmctl.planning import plan, tables
 from gemmctl.planning.epilogue import ADDED_K, ADDED_SHARE, MIXED_K
+from gemmctl.planning.exchange import exchanged
 from gemmctl.planning.order import LONG_K
 from gemmctl.planning.tiles import ONCE_ROWS, TILE, TURNING_K, Launch
 from gemmctl.planning.tiling import MIN_SPLIT_K_TILES, seen
@@ -208,7 +210,8 @@ def test_beside_others_shorter_sums_are_added_up_to_a_share_of_d(
         ("beta: 1, ldd: 65", TILE_C_FIRST),
         ("beta: 1, activation: relu", WORDS | TILE_RELU | TILE_C_FIRST),
         ("beta: 1, activation: silu", WORDS | FUSED | TILE_C_FIRST),
-        ("beta: 1, bias: n", WORDS | TILE_BIAS | TILE_C_FIRST),
+        ("beta: 1, bias: m", WORDS | TILE_BIAS | TILE_C_FIRST),
+        ("beta: 1, bias: n", WORDS | TILE_JOINED | TILE_C_FIRST),
         ("beta: 0", WORDS),
         ("beta: 1, alpha: 0.5", WORDS | FUSED),  # which would multiply C, too
         ("beta: 1, c: f32", WORDS | FUSED),
@@ -227,11 +230,46 @@ def test_pingpong_sums_begin_with_a_c_of_ds_16_bits(changes: str, flags: int) ->
 
 
 @pytest.mark.parametrize("more", ["k: 0", "k: 64, alpha: 0", "k: 4096"])
-def test_without_a_whole_sum_nothing_can_begin_it(more: str) -> None:
+def test_without_a_whole_sum_nothing_can_begin_or_join_it(more: str) -> None:
     launch = launch_of(
-        make_problem(f"m: 64, n: 64, beta: 1, {more}"), kernel("128x192-c2p"), splits=4
+        make_problem(f"m: 64, n: 64, beta: 1, bias: n, {more}"), kernel("128x192-c2p"), splits=4
     )
-    assert not (launch.tiles["flags"] & TILE_C_FIRST).any()
+    assert not (launch.tiles["flags"] & (TILE_C_FIRST | TILE_JOINED)).any()
+
+
+@pytest.mark.parametrize(
+    ("changes", "flags"),
+    [
+        ("bias: n", WORDS | TILE_JOINED),
+        ("bias: n, activation: relu", WORDS | TILE_RELU | TILE_JOINED),
+        ("bias: n, ldd: 65", TILE_JOINED),
+        ("bias: n, d: f32, bias_type: bf16", WORDS | TILE_JOINED),
+        ("bias: m, d_layout: col", WORDS | TILE_JOINED),  # D^T has it along n
+        ("bias: n, n: 63, ldd: 64", TILE_BIAS),  # its numbers come in twos
+        ("bias: m", WORDS | TILE_BIAS),
+        ("bias: n, d_layout: col", WORDS | TILE_BIAS),
+        ("bias: n, bias_type: f32", WORDS | TILE_BIAS),  # three products of bf16 it would take
+        ("bias: n, d: f32", WORDS | TILE_BIAS),
+        ("bias: n, alpha: 2", WORDS | TILE_BIAS),  # which would multiply it, too
+        ("bias: n, beta: 1, c: f32", WORDS | FUSED),  # C comes first in what is promised
+        ("bias: n, activation: silu", WORDS | FUSED),
+        ("bias: n, gate: pairs", WORDS | FUSED | GATED | TILE_EIGHTS),
+    ],
+)
+def test_a_bias_along_n_of_the_operands_type_joins_pingpong_sums(changes: str, flags: int) -> None:
+    size = "m: 64, k: 64" if "n: 63" in changes else "m: 64, n: 64, k: 64"
+    some = exchanged(make_problem(f"{size}, {changes}"))
+    output = some.groups[0].d
+    assert set(launch_of(some, kernel("128x192-c2p", output)).tiles["flags"].tolist()) == {flags}
+    others = launch_of(some, kernel("128x256-c2", output)).tiles["flags"]
+    assert not (others & TILE_JOINED).any()
+
+
+def test_parts_of_a_sum_have_nothing_behind_them() -> None:
+    some = make_problem(*(f"m: 80, n: 64, k: 4096, {more}" for more in ("bias: n", "beta: 1")))
+    launch = launch_of(some, kernel("128x256"), splits=4)
+    assert set(parts(launch)["flags"].tolist()) == {WORDS}
+    assert set(sums(launch)["flags"].tolist()) == {WORDS | TILE_BIAS, WORDS | FUSED}
 
 
 @pytest.mark.parametrize(

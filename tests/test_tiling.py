@@ -66,7 +66,7 @@ def test_with_operands_exchanged_a_product_is_cut_as_that_of_its_operands_the_ot
         ("activation: silu", 20, 32),
         ("activation: silu", 80, 128),
         ("bias: n, activation: silu", 200, 192),
-        ("bias: n", 200, 112),
+        ("bias: n, alpha: 2", 200, 112),
         ("bias: m", 150, 160),  # 152 rows have code for alpha A B alone
         ("beta: 1, activation: relu", 80, 128),
         ("activation: relu", 80, 80),
@@ -75,7 +75,7 @@ def test_with_operands_exchanged_a_product_is_cut_as_that_of_its_operands_the_ot
         ("beta: 1, gate: halves", 20, 32),
     ],
 )
-def test_more_than_a_bias_and_relu_has_fewer_widths(changes: str, m: int, widths: int) -> None:
+def test_what_is_behind_the_sums_has_fewer_widths(changes: str, m: int, widths: int) -> None:
     some = make_problem(f"m: {m}, n: 64, k: 64, {changes}")
     launch = launch_of(some, kernel("128x192-c2p"))
     assert set(launch.tiles["box"].tolist()) == set(launch.widths.tolist()) == {widths}

@@ -43,6 +43,9 @@ struct Config {
     static constexpr int copying = b_unaligned ? 64 : 0;  // threads that copy B
     // Whether sums may begin with beta C, which then comes before the operands.
     static constexpr bool c_first = pingpong && Output::half && !d_across;
+    // Whether a bias along n may join the sums. Where warpgroups share tiles the main loop would take an
+    // instruction more for it.
+    static constexpr bool joins = pingpong && !d_across;
     static constexpr int row_bytes = K_TILE * 2;
     static constexpr int b_bytes = rows * (b_unaligned ? UNALIGNED_ROW_BYTES : row_bytes);
     static constexpr int stage_bytes = b_bytes + max_width * row_bytes;  // of the widest tiles

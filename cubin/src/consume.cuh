@@ -7,6 +7,7 @@
 #include "epilogue/blocks.cuh"
 #include "epilogue/ending.cuh"
 #include "epilogue/fused.cuh"
+#include "epilogue/joined.cuh"
 #include "epilogue/lines.cuh"
 #include "epilogue/store.cuh"
 #include "epilogue/target.cuh"
@@ -79,6 +80,8 @@ __device__ __forceinline__ bool consume_tile(Shared<C>& shared, const Params& pa
     else if (asks(0))
         aside.target[ptx::opaque(n) / 2 % 2].find_later(params.groups, tile.group);
     Fused& fused = aside.fused[C::pingpong ? 0 : n % 2];
+    if constexpr (C::joins)
+        if (tile.flags & TILE_JOINED) find_pairs_later<C>(aside.pairs, tile, consumer);
     if (!C::d_across && threadIdx.x % (C::pingpong ? 32 : 128) == 0 && tile.flags & (TILE_FUSED | TILE_BIAS)) {
         if (asks(1)) fused.c.find_later(params.groups, tile.group);
         if (asks(2)) fused.find_bias_later(params.groups, tile.group);
@@ -191,6 +194,8 @@ __device__ __forceinline__ bool consume_tile(Shared<C>& shared, const Params& pa
             }                                                                                 \
             if constexpr (C::pingpong) ptx::await_copies();                                   \
             const Ending ending(tile);                                                        \
+            if constexpr (C::joins)                                                           \
+                if (ending.joined()) join_bias<C, w>(sums, *shared.ones, aside.pairs);        \
             if (fine(w) || (C::d_across ? ending.splits == 0 : ending.plain())) {             \
                 /* Where D lies is there; by rows, a later barrier shows it. */               \
                 if (C::d_across && C::pingpong) ptx::warpgroup_sync(consumer);                \

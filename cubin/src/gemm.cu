@@ -12,6 +12,7 @@
 #include "config.cuh"
 #include "consume.cuh"
 #include "copy.cuh"
+#include "epilogue/joined.cuh"
 #include "load.cuh"
 #include "ptx/barriers.cuh"
 #include "ptx/cluster.cuh"
@@ -45,7 +46,6 @@ __device__ __forceinline__ void ready_barriers(Shared<C>& shared) {
     }
     for (int i = 0; i < C::consumers; ++i)
         ptx::barrier_init(ptx::shared_address(&shared.turn[i]), 4);
-    shared.next[0] = {0, 0};
     ptx::fence_barrier_init();
 }
 
@@ -62,6 +62,7 @@ extern "C" __global__ void __launch_bounds__(Config::threads, Config::ctas_per_s
         if (ptx::shared_address(memory) % 1024 != 0) __trap();  // the swizzle counts from there
         ready_barriers(shared);
     } else if (threadIdx.x / 32 == 1) {
+        if constexpr (C::joins) ready_ones<C::Operand>(*shared.ones);
         copy_first_tile<C>(shared, params);
     } else if (threadIdx.x / 64 == 1) {
         fetch_tables(params);
@@ -72,6 +73,7 @@ extern "C" __global__ void __launch_bounds__(Config::threads, Config::ctas_per_s
         ptx::cluster_meet();
     if (threadIdx.x / 32 == 1) {
         __syncwarp();
+        // Everybody waits for this, and so for all that the warp has written.
         if (threadIdx.x == 32) ptx::barrier_arrive(ptx::shared_address(&shared.tile_full[0]));
     }
 

@@ -65,6 +65,15 @@ __device__ __forceinline__ void load_b(uint32_t to, const Maps& maps, uint32_t f
         ptx::tensor_load(to + i * 16 * C::row_bytes, &maps.b, full, policy, column, row / 2 + i * 8, 0);
 }
 
+// Waits for a stage that C may be copied to. Who multiplies an unaligned B has read it there through the generic
+// proxy, and told so without a fence, for which the main loop has no time.
+template <class C>
+__device__ __forceinline__ void wait_empty(Shared<C>& shared, const Cursor& stage) {
+    ptx::barrier_wait(ptx::shared_address(&shared.empty[stage.index]), stage.round ^ 1);
+    ptx::acquire_for_copies();
+    if constexpr (C::b_unaligned) ptx::release_to_own_copies();
+}
+
 // C of a tile, in stages of their own: 128 bytes of its rows in each.
 template <class C>
 __device__ __forceinline__ void load_c(Shared<C>& shared, const Ring& ring, const Maps& maps,
@@ -72,8 +81,7 @@ __device__ __forceinline__ void load_c(Shared<C>& shared, const Ring& ring, cons
     const int step = C::rows / tile.c_stages;  // columns: 64, or 32 of a C of 32 bits
     for (uint32_t i = 0; i < tile.c_stages; ++i) {
         const uint32_t full = ptx::shared_address(&shared.full[stage.index]);
-        ptx::barrier_wait(ptx::shared_address(&shared.empty[stage.index]), stage.round ^ 1);
-        ptx::acquire_for_copies();
+        wait_empty(shared, stage);
         ptx::barrier_expect(full, tile.box * C::row_bytes);
         ptx::tensor_load(stage_address(shared, ring, stage.index), &maps.c, full, ptx::NO_HINT,
                          column, tile.m0);
@@ -101,8 +109,7 @@ __device__ __forceinline__ void load_c_residues(Shared<C>& shared, const Ring& r
 #pragma unroll 1
     for (uint32_t i = 0; i < tile.c_stages; ++i) {
         const uint32_t full = ptx::shared_address(&shared.full[stage.index]);
-        ptx::barrier_wait(ptx::shared_address(&shared.empty[stage.index]), stage.round ^ 1);
-        ptx::acquire_for_copies();
+        wait_empty(shared, stage);
         ptx::barrier_expect(full, RESIDUES * residue_rows(tile.box) * RESIDUE_ROW_BYTES);
         const uint32_t to = stage_address(shared, ring, stage.index);
 #pragma unroll 1
@@ -161,6 +168,7 @@ __device__ __forceinline__ void load_operands(Shared<C>& shared, const Params& p
             const uint32_t b = stage_address(shared, ring, stage.index);
             const uint32_t a = b + C::b_bytes;
             ptx::barrier_wait(ptx::shared_address(&shared.empty[stage.index]), stage.round ^ 1);
+            ptx::acquire_for_copies();  // of who read a C there
             ptx::barrier_expect(full, bytes);
             if constexpr (!C::b_unaligned)
                 load_b<C>(b, maps, full, C::d_across ? ptx::NO_HINT : once, column, b_row, tile.flags);

@@ -5,6 +5,7 @@
 
 #include "cursor.cuh"
 #include "epilogue/following.cuh"
+#include "epilogue/joined.cuh"
 #include "epilogue/staging.cuh"
 #include "epilogue/target.cuh"
 #include "records.cuh"
@@ -19,7 +20,10 @@ struct Aside<C, true> {
     Fused fused[1];
     Tile kept;  // the tile at work, once it is given back
     TargetD target[2];
-    float bias[C::d_across ? 1 : C::max_width];  // of the tile's rows, or of its columns
+    union {
+        float bias[C::d_across ? 1 : C::max_width];  // of the tile's rows, or of its columns
+        Pairs<C::blocks> pairs[C::joins ? 32 : 1];  // of one that joins the sums
+    };
 };
 
 template <class C>
@@ -31,6 +35,7 @@ struct Shared {
     uint64_t empty[C::most_stages];
     uint64_t tile_full[RECORDS];
     uint64_t tile_empty[RECORDS];     // of the cluster's first CTA: it hands out for all
+    Ones ones[C::joins ? 1 : 0];      // that a bias is multiplied by
     Aside<C, C::pingpong> aside[C::consumers];
     uint64_t turn[C::consumers];      // to multiply; only where there are two
     Cursor next[C::consumers];        // where its stages begin; pingpong only

@@ -9,10 +9,11 @@ where round is to D's type, g bounds the error of the device's sum of k products
 their magnitudes (see ``_growth``; |beta C| is one of them where the sum begins with it; of |A||B|
 no more than honest errors come to, statistic.LIKELY, since the worst case grows like K), the second
 term covers the product with alpha, that with beta and the one or two sums, s in all, each rounded
-to float32 (none of them where there is only A B), and u what all of them lose below float32's
-smallest number. Rounding is monotonic, so the ends need no half unit in the last place. Where the
-device has nothing to round t is 0: sums of integers are exact in any order, and so is the rest
-wherever alpha A B, beta C and all sums are float32 numbers.
+to float32 (none of them where there is only A B; more where a bias joins the sum, since a step of
+the tensor core errs by more), and u what all of them lose below float32's smallest number. Rounding
+is monotonic, so the ends need no half unit in the last place. Where the device has nothing to round
+t is 0: sums of integers are exact in any order, and so is the rest wherever alpha A B, beta C and
+all sums are float32 numbers.
 What activation and gate make of R and t is expected.py's.
 
 Where R is infinite or NaN, through operands that are, D has to be that. Where a sum or a product
@@ -33,7 +34,7 @@ from gemmctl.device.base import K_BLOCK
 from gemmctl.judging import statistic
 from gemmctl.judging.expected import Expected, activated, gated
 from gemmctl.judging.rounding import OVERFLOW, SMALLEST, UNIT, Doubles, Flags, half_ulps, is_single
-from gemmctl.kernels.constants import K_TILE, RECIPE_SPECIAL_ROWS, TILE_C_FIRST
+from gemmctl.kernels.constants import K_TILE, RECIPE_SPECIAL_ROWS, TILE_C_FIRST, TILE_JOINED
 from gemmctl.lists.problem import Group, factors
 from gemmctl.operands import data, dtypes
 from gemmctl.operands.data import DataSpec, Operand
@@ -47,9 +48,11 @@ Indices = npt.NDArray[np.int64]
 
 LARGE = 1 << 31  # multiply-adds of a group above which it is not compared as a whole
 
-# Where in D an entry of a tile list is, its padding included, the parts of its sum over K, and
-# whether that begins with C.
-PLACE = np.dtype([(name, np.int64) for name in ("row", "col", "rows", "cols", "parts", "begun")])
+# Where in D an entry of a tile list is, its padding included, the parts of its sum over K, whether
+# that begins with C, and whether a bias joins it.
+PLACE = np.dtype(
+    [(name, np.int64) for name in ("row", "col", "rows", "cols", "parts", "begun", "joined")]
+)
 
 _EXACT = ("none", "relu")  # activations that round nothing
 _CHUNK = 1 << 20  # operand elements that one thread holds at a time
@@ -73,6 +76,7 @@ class Product:
     likely: float  # what no honest sum's error over that is beyond; infinite where that is unknown
     exact_sums: bool  # of integers that float32 holds, in whatever order they are added
     begun: bool  # whether the device's sums begin with beta C
+    joining: float  # what adding a bias errs by, if it joins them, over all that is added up
     tiles: npt.NDArray[np.void]  # PLACE records: the group's entries of the tile list
 
     @property
@@ -201,6 +205,8 @@ class Product:
                     allowed += self.growth * first
                     magnitude = magnitude + first
                 rounding = self.roundings * (UNIT * size + SMALLEST)
+                if self.joining:
+                    rounding += self.joining * (size + _aligned(bias, self.a.dtype))
                 if self.exact_sums:
                     whole = [is_single(values) for values in (scaled, added, partial, right)]
                     rounding[np.logical_and.reduce(whole)] = 0
@@ -271,6 +277,7 @@ def products_of(plan: Plan, spec: DataSpec, device: Device) -> list[Product]:
             a, b = b, a
         added = 1 if group.bias == "none" else 2  # at most a product's worth, each
         begun = device == "cuda" and bool(tiles[index]["begun"].any())
+        joined = device == "cuda" and bool(tiles[index]["joined"].any())
         whole = spec.kind == "int" and (group.beta == 1 or not begun)
         exact_sums = whole and limits[index] ** 2 * (group.k + added) <= 1 << 24
         # Woven products are spread over all steps of a slice of K, however few they are.
@@ -292,6 +299,7 @@ def products_of(plan: Plan, spec: DataSpec, device: Device) -> list[Product]:
                 likely=math.inf if spec.kind == "special" else statistic.LIKELY * drift,
                 exact_sums=exact_sums,
                 begun=begun,
+                joining=2 * a.dtype.accumulate_unit if joined and not exact_sums else 0.0,
                 tiles=tiles[index],
             )
         )
@@ -311,6 +319,7 @@ def _places(launch: Launch, plan: Plan) -> npt.NDArray[np.void]:
     found[col], found[cols] = tiles["n0"] // halved, launch.kernel.columns_per_tile // halved
     found["parts"] = tiles["splits"]
     found["begun"] = tiles["flags"] & TILE_C_FIRST
+    found["joined"] = tiles["flags"] & TILE_JOINED
     return found
 
 

@@ -77,6 +77,11 @@ class Kernel:
         return self.pingpong and not self.d_across and self.output != "f32"
 
     @property
+    def joins(self) -> bool:
+        """Whether a bias along n may join the sums."""
+        return self.pingpong and not self.d_across
+
+    @property
     def a_across(self) -> bool:
         """Whether K is not the contiguous dimension of A."""
         return self.a_layout == "col"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gemmctl.kernels.constants import ACTIVATION_RELU, RESIDUES, TYPE_F32
+from gemmctl.kernels.constants import ACTIVATION_RELU, BIAS_N, RESIDUES, TYPE_F32
 from gemmctl.lists.problem import Problem
 from gemmctl.planning.arrays import Flags, Ints
 from gemmctl.planning.fitting import STRIDE_END, STRIDE_STEP
@@ -46,6 +46,21 @@ def may_begin(problem: Problem, groups: Ints) -> Flags:
     moved = ~c_by_elements(problem, groups) & ~c_by_residues(problem, groups)
     found: Flags = scaled & alike & moved & (columns.depth[groups] > 0)
     return found
+
+
+def may_join(problem: Problem, groups: Ints) -> Flags:
+    """Groups whose bias may join their sums, as one more product of theirs, by one.
+
+    It is along n, which is even, for its numbers come in twos: of half of two compute-sanitizer
+    says that it is not aligned. It has the type of A and B, and alpha, which would multiply it,
+    too, is 1. With an activation but relu behind it there is nothing to gain: what is to be done
+    once the sums are there then takes longer than to multiply the next tile, and this would wait
+    for that.
+    """
+    columns = problem.columns
+    alike = (columns.bias[groups] == BIAS_N) & (columns.bias_type[groups] == columns.a[groups])
+    found: Flags = alike & (columns.alpha[groups] == 1) & (columns.depth[groups] > 0)
+    return found & (columns.n[groups] % 2 == 0) & light(problem, groups)
 
 
 def added(problem: Problem, groups: Ints) -> Flags:

@@ -19,6 +19,7 @@ from gemmctl.kernels.constants import (
     TILE_EIGHTS,
     TILE_FUSED,
     TILE_GATED,
+    TILE_JOINED,
     TILE_ONCE,
     TILE_RELU,
     TILE_RESIDUES,
@@ -26,9 +27,16 @@ from gemmctl.kernels.constants import (
 )
 from gemmctl.lists.problem import Problem
 from gemmctl.planning.arrays import Flags, Ints, ceil_div, within
-from gemmctl.planning.epilogue import added, c_by_elements, c_by_residues, light, may_begin
+from gemmctl.planning.epilogue import (
+    added,
+    c_by_elements,
+    c_by_residues,
+    light,
+    may_begin,
+    may_join,
+)
 from gemmctl.planning.order import LONG_K, interleaved, places, runs
-from gemmctl.planning.tiling import Choice, Grid, begun, seen
+from gemmctl.planning.tiling import Choice, Grid, begun, joined, seen
 
 TURNING_K = 4096  # from which turning about pays: 0.9% at 7168, for fewer bytes; nothing at 2048
 ONCE_ROWS = 64  # rows of D up to which a B that is read once need not stay in the L2
@@ -44,6 +52,7 @@ TILE = np.dtype(
         ("k0", np.uint32),  # first slice of 64 along K
         ("k_tiles", np.uint32),  # slices along K; 0: nothing to multiply
         ("box", np.uint32),  # rows of A, and of C, that are loaded
+        # Of a bias that joins the sums, these three are columns from n0 on and its address there.
         ("slot", np.uint32),  # of this part, or of the first part to add up
         ("flag", np.uint32),  # which counts the parts of the same tile
         ("readers", np.uint32),  # entries that add up these parts
@@ -127,14 +136,17 @@ def cut(problem: Problem, planned: Grid, choice: Choice) -> Launch:
     of_group["alpha"], of_group["beta"] = alpha, beta
     gated, on_top = columns.gate[groups] != 0, added(problem, groups)
     first = begun(planned, may_begin(problem, groups))
-    lightly = light(problem, groups) & ((beta == 0) | first)
+    nothing_behind = (beta == 0) | first
+    join = joined(planned, may_join(problem, groups) & nothing_behind)
+    lightly = light(problem, groups) & nothing_behind
     relu = lightly & (columns.activation[groups] == ACTIVATION_RELU)
     of_group["flags"] = (
         (problem.columns.whole_words[groups] & ~on_top) * TILE_WORDS
         + on_top * TILE_ADDED
         + (~lightly & ~on_top) * TILE_FUSED
         + relu * TILE_RELU
-        + (lightly & (columns.bias[groups] != 0)) * TILE_BIAS
+        + (lightly & (columns.bias[groups] != 0) & ~join) * TILE_BIAS
+        + join * TILE_JOINED
         + first * TILE_C_FIRST
         + gated * TILE_GATED
         + (gated & (columns.n[groups] % 16 == 0)) * TILE_EIGHTS
@@ -175,6 +187,7 @@ def _split(tiles: npt.NDArray[np.void], splits: Ints, m: Ints) -> npt.NDArray[np
     chosen["c_stages"] = 0  # what adds up the parts reads C itself
 
     parts, part, of = np.repeat(chosen, splits), within(splits), np.repeat(splits, splits)
+    parts["flags"] &= ~np.uint32(TILE_FUSED | TILE_BIAS)  # nothing is behind a part
     k_tiles = parts["k_tiles"].astype(np.int64)
     begin, end = k_tiles * part // of, k_tiles * (part + 1) // of
     parts["k0"], parts["k_tiles"] = begin, end - begin

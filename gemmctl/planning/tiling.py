@@ -20,7 +20,7 @@ from gemmctl.kernels.constants import (
 from gemmctl.kernels.cubins import Kernel
 from gemmctl.lists.problem import Columns, Problem
 from gemmctl.planning.arrays import ALONE, Flags, Floats, Ints, ceil_div, each
-from gemmctl.planning.epilogue import c_by_elements, fused
+from gemmctl.planning.epilogue import c_by_elements, fused, may_join
 
 MIN_SPLIT_K_TILES = 8  # slices of K that a part is worth its way through memory for
 MOST_PARTS = 2  # of all sums, for each cluster: at most 35 MB on an H200, which the L2 holds
@@ -144,7 +144,8 @@ def grid(
 ) -> Grid:
     """Cut groups into as few rows of tiles as ``widest`` allows, each as narrow as fits.
 
-    Where D is alpha A B, wide tiles have widths in finer steps. Where more than a bias and relu
+    Where D is alpha A B, and be it with a bias that joins the sums, wide tiles have widths in finer
+    steps. Where more than a bias and relu
     makes D there are fewer widths, and only narrow ones where C comes element by element; there
     only the last row of tiles is narrower. Kernels whose warpgroups share tiles, or whose A K lies
     across, have as few behind a bias, and where rows of D are no whole words (consume.cuh). Where K
@@ -165,7 +166,8 @@ def grid(
     even = ceil_div(m, ceil_div(m, widest))
     widths = ceil_div(even, WIDTH_STEP) * WIDTH_STEP
     finer = ceil_div(even, FINE_STEP) * FINE_STEP
-    fusing, biased = fused(problem, groups), columns.bias[groups] != 0
+    joins = may_join(problem, groups) & (columns.beta[groups] == 0) & (parts == 1) & kernel.joins
+    fusing, biased = fused(problem, groups), (columns.bias[groups] != 0) & ~joins
     bare = (columns.beta[groups] == 0) & ~biased & ~fusing
     plain = bare & problem.columns.whole_words[groups] & (parts == 1)
     has_code = (finer > FINE_FROM) & (finer < FINE_TO) & kernel.finer
@@ -231,6 +233,12 @@ def seen(problem: Problem, kernel: Kernel) -> Columns:
 def begun(planned: Grid, may: Flags) -> Flags:
     """Groups whose sums begin with beta C, of those that ``may``."""
     found: Flags = may & (planned.parts == 1) & planned.kernel.begins
+    return found
+
+
+def joined(planned: Grid, may: Flags) -> Flags:
+    """Groups whose bias joins their sums, of those that ``may`` and have no C behind these."""
+    found: Flags = may & (planned.parts == 1) & planned.kernel.joins
     return found
 
 

@@ -34,6 +34,7 @@ from gemmctl.kernels.constants import (
     TILE_ADDED,
     TILE_BIAS,
     TILE_C_FIRST,
+    TILE_JOINED,
     TILE_RELU,
     TILE_RESIDUES,
     WIDTH_STEP,
@@ -224,9 +225,33 @@ def test_every_kernel_is_right_at_every_width_that_it_has_code_for(
         repeat_alike(session, made, 10)
 
 
+@pytest.mark.parametrize("kind", data.KINDS)
+@pytest.mark.parametrize("more", ["", ", activation: relu", ", ldd: 139"])
+@pytest.mark.parametrize("kernel", [of for of in KERNELS if of.joins], ids=named)
+def test_a_bias_joins_sums_of_every_width(
+    device: CudaDevice, kernel: Kernel, more: str, kind: data.Kind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tiling, "FINE_BEGIN", -np.inf)  # finer widths, worth it or not
+    step = FUSED_STEP if kernel.a_across and "ldd" in more else WIDTH_STEP
+    widths = set(range(step, kernel.max_width + 1, step))
+    if kernel.finer and "ldd" not in more:
+        widths.update(range(FINE_FROM, FINE_TO, FINE_STEP))
+    bias = f", bias: n, bias_type: {kernel.operand}{more}"
+    made, spec = at_widths(kernel, widths, bias), DataSpec(kind, 12)
+    assert (made.launches[0].tiles["flags"] & TILE_JOINED).all()
+    with ran(device, made, spec) as session:
+        assert wrong(made, session, spec) == []
+        repeat_alike(session, made, 100)
+
+
 @every_fusing_kernel
 @pytest.mark.parametrize(
-    "more", ["bias: n", "bias: m, bias_type: f32, alpha: 2", "bias: n, activation: relu, ldd: 137"]
+    "more",
+    [
+        "bias: n, alpha: 2",
+        "bias: m, bias_type: f32, alpha: 2",
+        "bias: n, alpha: -1, activation: relu, ldd: 137",
+    ],
 )
 def test_a_bias_is_right_at_every_width_that_it_has_code_for(
     device: CudaDevice, kernel: Kernel, more: str
@@ -367,10 +392,11 @@ def test_sums_begin_with_c_beside_others_and_are_the_same_every_time(
             f"beta: 1, {of_c}",
             f"beta: -0.3, {of_c}",
             f"beta: 1, {of_c}, activation: relu",
-            f"beta: 2, {of_c}, bias: n",
+            f"beta: 2, {of_c}, bias: n, bias_type: {kernel.operand}",
             f"beta: 1, {of_c}, bias: n, activation: silu",
             "activation: relu",
-            "bias: n",
+            f"bias: n, bias_type: {kernel.operand}",
+            f"beta: 1, {of_c}, bias: m",
             "alpha: -2, bias: m, activation: relu",
             f"beta: 1, alpha: 0.5, {of_c}",
             f"beta: 1, c: {other}, activation: relu",
@@ -378,7 +404,12 @@ def test_sums_begin_with_c_beside_others_and_are_the_same_every_time(
         )
     )
     made = planned(f"{head_of(kernel)}  - {{name: x, groups: [{groups}]}}\n", kernel)
-    for flag, share in ((TILE_C_FIRST, 0.4), (TILE_RELU, 0.1), (TILE_BIAS, 0.1)):
+    for flag, share in (
+        (TILE_C_FIRST, 0.4),
+        (TILE_RELU, 0.1),
+        (TILE_BIAS, 0.1),
+        (TILE_JOINED, 0.1),
+    ):
         assert share < (made.launches[0].tiles["flags"] & flag > 0).mean() < 1
     spec = DataSpec(kind, 37)
     with ran(device, made, spec) as session:

@@ -17,13 +17,15 @@ struct Ending {
         alpha = __uint_as_float(words.z);
         beta = __uint_as_float(words.w);
     }
-    // D is alpha A B or its relu, and its rows consist of whole 16-byte words.
+    // D is the sums, with alpha, or their relu, and its rows consist of whole 16-byte words.
     __device__ __forceinline__ bool plain() const {
         return splits == 0 && (flags & (TILE_WORDS | TILE_FUSED | TILE_BIAS)) == TILE_WORDS;
     }
     // More makes D than alpha A B, a bias and relu.
     __device__ __forceinline__ bool fused() const { return flags & TILE_FUSED; }
     __device__ __forceinline__ bool biased() const { return flags & TILE_BIAS; }
+    // A bias joins the sums.
+    __device__ __forceinline__ bool joined() const { return flags & TILE_JOINED; }
     // D is alpha A B + D.
     __device__ __forceinline__ bool added() const { return flags & TILE_ADDED; }
     // Rows of 64 columns leave in such words.

@@ -24,6 +24,11 @@ __device__ __forceinline__ void copy_16(uint32_t to, uint64_t from, uint32_t byt
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
 }
 
+// 4 bytes, likewise.
+__device__ __forceinline__ void copy_4(uint32_t to, uint64_t from, uint32_t bytes) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
+}
+
 __device__ __forceinline__ void await_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
 __device__ __forceinline__ uint4 load_shared(uint32_t address) {

@@ -8,8 +8,12 @@
 
 namespace wgmma {
 
-struct Bf16 {};
-struct F16 {};
+struct Bf16 {
+    static constexpr uint32_t one = 0x3F80;
+};
+struct F16 {
+    static constexpr uint32_t one = 0x3C00;
+};
 
 // Lower half of a shared-memory matrix descriptor: the only one that depends on where the operand is, at
 // `address`, a multiple of 1024. Bytes further on are 1/16 of them more in it.
@@ -24,6 +28,13 @@ __device__ __forceinline__ uint32_t descriptor(uint32_t address) {
 
 // The upper half.
 constexpr uint32_t SWIZZLE_128 = 1 << 30, STRIDE = 1024 >> 4;
+
+// Of a matrix of 16 k whose rows are alike, and both halves of K, too, K-major and not swizzled: there are eight
+// rows of eight k at `address`, a multiple of 16, and no bytes from these to the next ones either way. The upper
+// half is 0.
+__device__ __forceinline__ uint32_t descriptor_of_alike(uint32_t address) {
+    return (address & 0x3FFFF) >> 4;
+}
 
 // Order earlier accesses to the accumulators and to shared memory before the next multiply.
 __device__ __forceinline__ void fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
@@ -107,15 +118,14 @@ __device__ __forceinline__ void wait() {
                  : "r"(a_rows), "r"(b_rows), "n"(accumulate), "n"(SWIZZLE_128 | STRIDE), "n"(a_step),       \
                    "n"(b_step), "n"(a_across), "n"(b_across))
 
-// The same with A in registers, four of two elements each, and B K-major.
+// One with A in registers, four of two elements each, and B K-major.
 #define ISSUE_HELD(width, count, type, a0, a1, a2, a3, b, keep, high)                                       \
     asm volatile("{\n.reg .pred keep;\nsetp.ne.b32 keep, %" #keep ", 0;\n"                                  \
                  ".reg .b64 b;\nmov.b64 b, {%" #b ", %" #high "};\n"                                       \
                  "wgmma.mma_async.sync.aligned.m64n" #width "k16.f32." type "." type                        \
                  " {" NAMES_##count "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, b, keep, 1, 1, 0;\n}"      \
                  : VALUES_##count                                                                           \
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b_rows), "n"(accumulate),                \
-                   "n"(SWIZZLE_128 | STRIDE))
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b_rows), "n"(accumulate), "n"(upper))
 
 // Asm operands are numbered: `count` accumulators, the descriptors' lower halves, the flag, the upper half,
 // how far on the next 16 of K are in each descriptor, whether A and B are MN-major.
@@ -162,7 +172,7 @@ MULTIPLY(256, 128, 128, 129, 130, 131, 132, 133, 134, 135)
 #define MULTIPLY_HELD(width, count, a0, a1, a2, a3, b, keep, high)                                          \
     template <>                                                                                             \
     struct MultiplyHeld<width> {                                                                            \
-        template <class Operand, bool accumulate>                                                           \
+        template <class Operand, bool accumulate, uint32_t upper = SWIZZLE_128 | STRIDE>                    \
         static __device__ __forceinline__ void issue(float (&d)[count], const uint32_t (&a)[4],             \
                                                      uint32_t b_rows) {                                     \
             if constexpr (std::is_same_v<Operand, Bf16>)                                                    \
@@ -181,11 +191,17 @@ MULTIPLY_HELD(48, 24, 24, 25, 26, 27, 28, 29, 30)
 MULTIPLY_HELD(64, 32, 32, 33, 34, 35, 36, 37, 38)
 MULTIPLY_HELD(80, 40, 40, 41, 42, 43, 44, 45, 46)
 MULTIPLY_HELD(96, 48, 48, 49, 50, 51, 52, 53, 54)
+MULTIPLY_HELD(104, 52, 52, 53, 54, 55, 56, 57, 58)
 MULTIPLY_HELD(112, 56, 56, 57, 58, 59, 60, 61, 62)
+MULTIPLY_HELD(120, 60, 60, 61, 62, 63, 64, 65, 66)
 MULTIPLY_HELD(128, 64, 64, 65, 66, 67, 68, 69, 70)
+MULTIPLY_HELD(136, 68, 68, 69, 70, 71, 72, 73, 74)
 MULTIPLY_HELD(144, 72, 72, 73, 74, 75, 76, 77, 78)
+MULTIPLY_HELD(152, 76, 76, 77, 78, 79, 80, 81, 82)
 MULTIPLY_HELD(160, 80, 80, 81, 82, 83, 84, 85, 86)
+MULTIPLY_HELD(168, 84, 84, 85, 86, 87, 88, 89, 90)
 MULTIPLY_HELD(176, 88, 88, 89, 90, 91, 92, 93, 94)
+MULTIPLY_HELD(184, 92, 92, 93, 94, 95, 96, 97, 98)
 MULTIPLY_HELD(192, 96, 96, 97, 98, 99, 100, 101, 102)
 MULTIPLY_HELD(208, 104, 104, 105, 106, 107, 108, 109, 110)
 MULTIPLY_HELD(224, 112, 112, 113, 114, 115, 116, 117, 118)
