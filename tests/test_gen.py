@@ -309,6 +309,7 @@ WRONG = {
     "batched --mnk 8x8x8 --dtype bf17": "a of 8x8x8 must be one of bf16, f16, not bf17",
     "batched --mnk 8x8x8 --dtype ,": "--dtype: ',' is no type; write bf16, or bf16:f32",
     "batched --mnk 8x8x9999999999": "k of 8x8x9999999999 must be an integer from 0 to 2147483647",
+    f"batched --mnk {'9' * 5000}x8x8": "--mnk: a number of 5000 digits is too long",
     "batched --mnk 8x8x8:2000000": "has 2000000 groups, and a problem at most 1048576",
     "batched --mnk 8x8x8:0": "count of 8x8x8:0 must be an integer from 1 to 1048576, not 0",
     "batched --mnk 8x8x8 --name ' x'": "--name: ' x' is no line of text",

@@ -240,6 +240,38 @@ def test_a_file_that_is_not_there_is_told(gemmctl: Command) -> None:
     )
 
 
+# Headers of .npy files: one that numpy's parser chokes on, and one that promises too much.
+HEADERS = ["'shape': (" + 30 * "(" + "3", "'shape': (1000000000000, 3)", "'shape': 3", "'"]
+
+
+@pytest.mark.parametrize("args", [("import", "bad.npy"), ("import", "bad.npy", *WEIGHTS),
+                                  ("moe", *WEIGHTS, "--experts", "2", "--topk", "1", "--routing",
+                                   "counts:bad.npy")])  # fmt: skip
+def test_an_array_with_a_damaged_header_is_a_bad_file(
+    args: tuple[str, ...], gemmctl: Command, tmp_path: Path
+) -> None:
+    for header in HEADERS:
+        text = f"{{'descr': '<i8', 'fortran_order': False, {header}, }}".ljust(117).encode() + b"\n"
+        (tmp_path / "bad.npy").write_bytes(b"\x93NUMPY\x01\x00v\x00" + text + bytes(48))
+        done = gemmctl("gen", *args)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr.startswith("gemmctl: bad.npy is no array that numpy can read: ")
+        assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "args"),
+    [("{} 2 3", ()), ("1x2x{}", ()), ("0 {}x2x3", ()), ("[{}x8x8]", ()), ("5 {}", WEIGHTS)],
+)
+def test_a_number_of_very_many_digits_is_told_with_its_place(
+    text: str, args: tuple[str, ...]
+) -> None:
+    done = CliRunner().invoke(app, ["gen", "import", "-", *args], input=text.format("9" * 5000))
+    assert isinstance(done.exception, ListError)
+    told = "a number of 5000 digits is too long; write a shorter one"
+    assert re.match(rf"<stdin>:1:\d+: {told}\n", str(done.exception))
+
+
 parts = ["[", "]", "{", "}", "- ", "1", "8x8x8", " ", ",", "\n", "M: ", "x", "#", ":"]
 
 

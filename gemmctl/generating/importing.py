@@ -86,7 +86,7 @@ def counts(source: Source) -> list[list[int]]:
                 refuse(mark, "this is a shape with an N and K of its own; leave out --n and --k")
             if not re.fullmatch(r"\d+", word[0], re.ASCII):
                 refuse(mark, f"expected tokens per expert, whole numbers, not '{word[0]}'")
-            found.append(size(int(word[0]), mark))
+            found.append(size(word[0], mark))
     return [found]
 
 
@@ -117,9 +117,9 @@ def shapes(source: Source) -> tuple[str, list[list[Group]]]:
         mark = source.mark(line, text, len(text) - len(text.lstrip()))
         if found:
             indexed = indexed or found[1] is not None
-            groups.append(sized([size(int(each), mark) for each in found.groups()[1:]]))
+            groups.append(sized([size(each, mark) for each in found.groups()[1:]]))
         elif plain:
-            groups.append(sized([size(int(each), mark) for each in plain.groups()]))
+            groups.append(sized([size(each, mark) for each in plain.groups()]))
         elif re.fullmatch(r"[\d\s,]+", text, re.ASCII):
             told = f"expected {EXPECTED}, not {len(re.findall(r'[0-9]+', text))} numbers"
             refuse(mark, f"{told}; {IF_TOKENS}")
@@ -142,7 +142,7 @@ def _bracketed(source: Source) -> Iterator[list[Group]]:
             if part.strip():
                 if not re.fullmatch(rf"(\s*\[\s*{SHAPE}\s*\]\s*)+", part, re.ASCII):
                     refuse(mark, "expected [MxNxK][MxNxK]..., with commas between problems")
-                yield [sized([size(int(each), mark) for each in found])
+                yield [sized([size(each, mark) for each in found])
                        for found in re.findall(SHAPE, part)]  # fmt: skip
             at += len(part) + 1
 
@@ -151,8 +151,10 @@ def _array(source: Source) -> list[list[int]]:
     """The rows of an array that numpy saved; of one with one axis, one row."""
     try:
         array = np.load(io.BytesIO(source.data), allow_pickle=False)
-    except (ValueError, EOFError, OSError) as error:
-        raise UsageError(f"{source.called} is no array that numpy can read: {error}") from None
+    except Exception as error:  # whatever numpy's parsers make of a damaged header
+        told = isinstance(error, ValueError | EOFError | OSError | MemoryError)
+        why = str(error).partition("\n")[0] if told else "its header is damaged"
+        raise UsageError(f"{source.called} is no array that numpy can read: {why}") from None
     if array.dtype.kind not in "iu" or array.ndim not in (1, 2) or not array.size:
         shape = "x".join(map(str, array.shape)) or "one"
         told = (

@@ -9,6 +9,7 @@ from typing import BinaryIO, NoReturn
 
 from gemmctl.errors import ListError, Mark, UsageError
 from gemmctl.lists.fields import FIELDS
+from gemmctl.lists.yamlfile import MAX_DIGITS, too_long
 
 EXPECTED = "M N K, MxNxK, INDEX MxNxK, or [MxNxK][MxNxK]..."
 
@@ -61,8 +62,12 @@ def read(path: str, stdin: BinaryIO) -> Source:
     return source
 
 
-def size(value: int, mark: Mark) -> int:
-    """The value, if it may be a size; raises ListError if not."""
+def size(value: int | str, mark: Mark) -> int:
+    """The value, or that of its digits, if it may be a size; raises ListError if not."""
+    if isinstance(value, str):
+        if len(value) > MAX_DIGITS:
+            refuse(mark, too_long(value))
+        value = int(value)
     if FIELDS["m"].read(value) is None:
         refuse(mark, f"a size must be {FIELDS['m']}, not {value}")
     return value

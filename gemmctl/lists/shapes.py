@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 from gemmctl.errors import UsageError
+from gemmctl.lists.yamlfile import MAX_DIGITS, too_long
 
 MAX_NAME = 60  # characters; a longer one says how many shapes there are
 
@@ -43,6 +44,9 @@ def group(shape: str, count: int) -> tuple[str, str, str, str]:
             f"--mnk: '{shape}' is no shape; write MxNxK, or MxNxK:COUNT, such as 2048x14336x4096:8"
         )
     m, n, k, own = found.groups()
+    longest = max(m, n, k, own or "", key=len)
+    if len(longest) > MAX_DIGITS:
+        raise UsageError(f"--mnk: {too_long(longest)}")
     return m, n, k, own or str(count)
 
 

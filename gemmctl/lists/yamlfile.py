@@ -211,10 +211,7 @@ class _Document:
             for pattern, value in _PLAIN:
                 if pattern.fullmatch(text):
                     if len(text) > MAX_DIGITS:
-                        return self._error(
-                            event,
-                            f"a number of {len(text)} digits is too long; write a shorter one",
-                        )
+                        return self._error(event, too_long(text))
                     return self._new(value(text), event)
         return self._new(text, event)
 
@@ -248,6 +245,11 @@ class _Document:
             else:
                 entries[name] = Entry(at, node)
         return self._new(entries, event)
+
+
+def too_long(number: str) -> str:
+    """What to say of a number with more than MAX_DIGITS."""
+    return f"a number of {len(number)} digits is too long; write a shorter one"
 
 
 def _syntax(error: yaml.MarkedYAMLError) -> str:
