@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -117,6 +119,32 @@ def test_a_block_without_what_blocks_have_is_refused() -> None:
     earlier = kept(at_the_sustained_pace(), head())
     del earlier.problems["one"]["sustained"]["blocks"][0]["sm_hz"]
     with pytest.raises(UsageError, match="problem 'one' lacks some of what was measured"):
+        resuming.results(earlier, head(), PLANS, RIVALS)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("host_bound", None), ("host_bound", "x"), ("setup_host_s", [None]), ("setup_device_s", ""),
+        ("median_s", math.nan), ("median_s", math.inf), ("median_s", [[1]]), ("median_s", None),
+        ("flop", -1), ("flop", {"a": 1}), ("tiles", True), ("kernel", 5), ("telemetry", None),
+        ("telemetry.0.power_w", None), ("telemetry.0.throttle", "cap"), ("against", 5),
+        ("against.cublas", 5), ("against.cublas.verdict", 5), ("against.torch.reason", 5),
+        ("against.cublas.samples_s", "x"), ("against.cublas.manner", []), ("sustained", 5),
+        ("sustained.settled", 5), ("sustained.burst_samples_s", []),
+        ("sustained.blocks.1.seconds", "x"),
+    ],
+)  # fmt: skip
+def test_a_field_of_another_kind_is_refused_by_name(path: str, value: Any) -> None:
+    earlier = kept(at_the_sustained_pace(), head())
+    *outer, last = path.split(".")
+    inner: Any = earlier.problems["two"]
+    for key in outer:
+        inner = inner[int(key) if key.isdecimal() else key]
+    inner[last] = value
+    field = ".".join(key for key in path.split(".") if not key.isdecimal())
+    told = f"problem 'two' has {json.dumps(value)[:40]} as its {field}, which no run writes"
+    with pytest.raises(UsageError, match=re.escape(told)):
         resuming.results(earlier, head(), PLANS, RIVALS)
 
 

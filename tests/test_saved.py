@@ -149,6 +149,8 @@ def document(**changes: Any) -> dict[str, Any]:
         ('{"command": "plan"}', "is not a saved run"),
         ('{"command": "run", "format": 99, "problems": []}', "has format 99"),
         ('{"command": "run", "format": [], "problems": []}', r"has format \[\]"),
+        ('{"command": "run", "format": true, "problems": []}', "has format true"),
+        ('{"command": "run", "problems": []}', "has format null"),
     ],
 )
 def test_what_is_no_saved_run_is_refused(content: str, complaint: str, tmp_path: Path) -> None:
@@ -168,6 +170,7 @@ def test_a_run_that_lacks_what_every_run_has_is_refused(key: str, tmp_path: Path
         ({"device": {"kind": "cpu"}}, "run.json: device has no name"),
         ({"device": "cpu"}, 'run.json has "cpu" as its device'),
         ({"settings": {"cache": "cold"}}, "run.json: settings has no data"),
+        ({"problem_count": True}, "run.json has true as its problem_count"),
         ({"problem_count": "3"}, 'run.json has "3" as its problem_count'),
         ({"problems": [{**problem("a"), "telemetry": [{}]}]}, "'a': telemetry has no sm_hz"),
         ({"problems": None}, "run.json has null as its problems"),

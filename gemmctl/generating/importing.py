@@ -152,8 +152,8 @@ def _array(source: Source) -> list[list[int]]:
     try:
         array = np.load(io.BytesIO(source.data), allow_pickle=False)
     except Exception as error:  # whatever numpy's parsers make of a damaged header
-        told = isinstance(error, ValueError | EOFError | OSError | MemoryError)
-        why = str(error).partition("\n")[0] if told else "its header is damaged"
+        known = isinstance(error, ValueError | EOFError | OSError | MemoryError)
+        why = str(error).partition("\n")[0] if known else "its header is damaged"
         raise UsageError(f"{source.called} is no array that numpy can read: {why}") from None
     if array.dtype.kind not in "iu" or array.ndim not in (1, 2) or not array.size:
         shape = "x".join(map(str, array.shape)) or "one"

@@ -11,7 +11,7 @@ from gemmctl.device.base import Setup, Telemetry
 from gemmctl.errors import UsageError
 from gemmctl.measuring.bench import Result, Rival
 from gemmctl.measuring.blocks import Block, Sustained
-from gemmctl.showing import plan_report
+from gemmctl.showing import plan_report, recorded
 from gemmctl.showing.formats import compact
 from gemmctl.showing.report import Record
 from gemmctl.showing.saved import Saved
@@ -64,6 +64,9 @@ def _result(saved: Saved, made: Plan, rivals: Sequence[str]) -> Result:
         now = made.tuned if key == "tuned" else planned[key]
         if found.get(key) != now:
             raise UsageError(f"{where} ran with other {key} than it has now; save to another file")
+    for field, value in recorded.wrong(found):
+        told = f"{where} has {json.dumps(value)[:40]} as its {field}"
+        raise UsageError(f"{told}, which no run writes; save to another file")
     if list(found.get("against", ())) != list(rivals):
         raise UsageError(f"{where} ran against other baselines; save to another file")
     try:

@@ -6,7 +6,6 @@ A run is what ``run --save`` wrote, or what ``run -f json`` or ``run -f jsonl`` 
 from __future__ import annotations
 
 import json
-import math
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from types import NoneType
 from typing import Any
 
 from gemmctl.errors import UsageError
+from gemmctl.showing.recorded import is_amount
 from gemmctl.showing.report import FORMAT, Record
 
 FORMATS = range(1, FORMAT + 1)  # 1 has no version of the data
@@ -88,9 +88,10 @@ def _run(path: str, documents: list[Any]) -> tuple[Record, list[Any]]:
     for document in documents:
         if not isinstance(document, dict) or document.get("command") != "run":
             raise UsageError(f"{path} is not a saved run; run --save writes one")
-        if document.get("format") not in FORMATS:
+        number = document.get("format")
+        if type(number) is not int or number not in FORMATS:
             raise UsageError(
-                f"{path} has format {document.get('format')}, this gemmctl reads formats up to "
+                f"{path} has format {json.dumps(number)[:40]}, this gemmctl reads formats up to "
                 f"{FORMAT}; save the run again with this version, or use a newer one"
             )
     first = documents[0]
@@ -126,7 +127,7 @@ def _check_problem(path: str, number: int, problem: Any) -> None:
         for reading in problem["telemetry"]:
             _require(f"{where}: telemetry", reading, {"sm_hz": float})
     for sample in problem["samples_s"]:
-        if not _is_time(sample):
+        if not is_amount(sample):
             raise UsageError(f"{where} has {json.dumps(sample)} in samples_s, which is no time")
 
 
@@ -137,11 +138,5 @@ def _require(where: str, found: Any, fields: Fields) -> None:
     for field, kind in fields.items():
         if field not in found:
             raise UsageError(f"{where} has no {field}")
-        if not isinstance(found[field], kind):
+        if not isinstance(found[field], kind) or isinstance(found[field], bool):
             raise UsageError(f"{where} has {json.dumps(found[field])[:40]} as its {field}")
-
-
-def _is_time(value: object) -> bool:
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        return False
-    return 0 <= value <= sys.float_info.max and math.isfinite(value)

@@ -262,6 +262,21 @@ def test_a_run_that_would_be_another_is_not_resumed(
     assert (three.parent / "x.json").read_text() == before
 
 
+def test_a_saved_field_of_another_kind_is_told_by_name(
+    gemmctl: Command, three: Path, tmp_path: Path
+) -> None:
+    gemmctl("run", three, *QUICK, "-q", "-o", "x.json")
+    run = read(tmp_path / "x.json")
+    run["problems"][1]["host_bound"] = None
+    (tmp_path / "x.json").write_text(json.dumps(run))
+    done = gemmctl("run", three, *QUICK, "-o", "x.json", "--resume")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        "gemmctl: cannot resume x.json: problem 'two' has null as its host_bound, which no run "
+        "writes; save to another file\n"
+    )
+
+
 def test_resume_needs_a_file(gemmctl: Command, three: Path) -> None:
     done = gemmctl("run", three, "--resume")
     assert (done.returncode, done.stdout) == (2, "")
