@@ -45,10 +45,8 @@ def main() -> None:
               file=sys.stderr)  # fmt: skip
         sys.exit(4)
     except Exception as error:
-        if sys.argv[1:2] == ["--install-completion"] and isinstance(error, FileNotFoundError):
-            # typer asks PowerShell where its profile is.
-            print("gemmctl: there is no PowerShell here to ask for its profile; run it where there "
-                  "is one, or name another shell", file=sys.stderr)  # fmt: skip
+        if sys.argv[1:2] == ["--install-completion"] and isinstance(error, OSError):
+            print(f"gemmctl: {_not_installed(error)}", file=sys.stderr)
             sys.exit(2)
         import traceback
 
@@ -56,6 +54,15 @@ def main() -> None:
         print("gemmctl: this is a bug in gemmctl; please report it with the lines above",
               file=sys.stderr)  # fmt: skip
         sys.exit(70)
+
+
+def _not_installed(error: OSError) -> str:
+    """Why completion could not be installed."""
+    if error.filename in ("powershell", "pwsh"):  # typer asks it where its profile is
+        return ("there is no PowerShell here to ask for its profile; run it where there is one, "
+                "or name another shell")  # fmt: skip
+    return (f"cannot install completion: cannot write {error.filename}: {error.strerror}; "
+            "set HOME to a folder that can be written, or use --show-completion")  # fmt: skip
 
 
 def _end(number: int, frame: FrameType | None) -> None:

@@ -159,6 +159,21 @@ def test_edge_36_completion_is_installed_for_the_shell_that_is_named(
     assert without.stderr.startswith("gemmctl: there is no PowerShell here")
 
 
+@pytest.mark.parametrize(
+    ("home", "path", "why"),
+    [("file", "file", "File exists"), ("/proc", "/proc/.zshrc", "No such file or directory")],
+)
+def test_completion_that_cannot_be_installed_names_the_path(
+    home: str, path: str, why: str, gemmctl: Command, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    done = gemmctl("--install-completion", "zsh", HOME=str(tmp_path / home))
+    assert (done.returncode, done.stdout) == (2, "")
+    told = f"cannot install completion: cannot write {tmp_path / path}: {why}; set HOME to"
+    assert done.stderr.startswith(f"gemmctl: {told}")
+    assert len(done.stderr.splitlines()) == 1
+
+
 def test_edge_37_a_variable_that_names_no_device_is_named(gemmctl: Command) -> None:
     for command in (("run", "@tiny"), ("info",)):
         done = gemmctl(*command, GEMMCTL_DEVICE="CPU")
