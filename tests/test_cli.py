@@ -180,6 +180,11 @@ def test_json_is_one_document_with_its_format_number(
     assert (found["format"], found["command"]) == (FORMAT, command)
 
 
+def test_info_as_jsonl_is_one_line_with_all_that_json_has(gemmctl: Command) -> None:
+    (line,) = lines(gemmctl("info", "-f", "jsonl").stdout)
+    assert json.loads(line) == json.loads(gemmctl("info", "-f", "json").stdout)
+
+
 def test_jsonl_comes_out_problem_by_problem(two_problems: Path) -> None:
     with started("run", two_problems, "-f", "jsonl", *LONG, "1") as process:
         assert process.stdout is not None

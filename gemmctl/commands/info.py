@@ -22,4 +22,6 @@ def info(
         manifest.load(file)  # raises if it is missing or damaged
     on, why_not_gpu = opened(device)
     found = info_report.report(on.facts, why_not_gpu, on.telemetry(), manifest)
-    Output(format, quiet, color).show(found)
+    out = Output(format, quiet, color)
+    out.stream(found.head, {found.items: found.records})
+    out.show(found)
