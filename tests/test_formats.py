@@ -75,6 +75,13 @@ def test_csv_holds_every_scalar_unrounded_and_dots_the_nested() -> None:
     assert second["time_s"] == ""
 
 
+def test_csv_has_what_only_later_records_have_beside_what_the_first_has() -> None:
+    records = [{"name": "a", "methods": {"one": 3}}, {"name": "b", "methods": {"two": 4}}]
+    header, first, second = render(replace(REPORT, records=records), "csv").splitlines()
+    assert header == "name,methods.one,methods.two,format,device.name"
+    assert (first, second) == ("a,3,,1,a gpu", "b,,4,1,a gpu")
+
+
 def test_json_names_infinities_instead_of_breaking() -> None:
     report = replace(REPORT, records=[{"worst": math.inf, "got": (math.nan,)}])
     assert json.loads(render(report, "json"))["things"] == [{"worst": "inf", "got": ["nan"]}]

@@ -32,7 +32,7 @@ def render(report: Report, format: Format, *, color: bool = False, width: int | 
         case "jsonl":
             return "".join(line(report.head, record) for record in report.records)
         case "csv":
-            return _csv([{**record, **report.head} for record in report.records])
+            return _csv(report.records, report.head)
     if format == "table" and width is not None:
         report = _fitted(report, width)
     return _text(report, format, color)
@@ -66,10 +66,14 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _csv(records: Sequence[Record]) -> str:
-    """Every scalar of every record; nested ones get dotted names, lists have no column."""
-    flat = [dict(_flat(record)) for record in records]
-    names = list(dict.fromkeys(name for record in flat for name in record))
+def _csv(records: Sequence[Record], head: Record) -> str:
+    """Every scalar of every record, and then those of the head.
+
+    Nested ones get dotted names, lists have no column, and what a record lacks is blank.
+    """
+    own, shared = [dict(_flat(record)) for record in records], dict(_flat(head))
+    flat = [record | shared for record in own]
+    names = list(dict.fromkeys(name for record in [*own, shared] for name in record))
     text = io.StringIO()
     writer = csv.DictWriter(text, names, lineterminator="\n")
     writer.writeheader()
