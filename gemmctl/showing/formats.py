@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from gemmctl.showing.report import Record, Report, word
+from gemmctl.showing.streams import escaped
 
 Format = Literal["table", "plain", "markdown", "csv", "json", "jsonl"]
 
@@ -103,20 +104,20 @@ def _text(report: Report, format: Format, color: bool) -> str:
     import tabulate
 
     tabulate.MIN_PADDING = 0  # it would widen every column by two blanks
-    rows = report.table.rows
+    rows = [[escaped(cell) for cell in row] for row in report.table.rows]
     if format == "markdown":
         rows = [[cell.replace("|", "\\|") for cell in row] for row in rows]
     elif color:
         rows = [[_styled(cell) for cell in row] for row in rows]
     table = tabulate.tabulate(
         rows,
-        headers=report.table.titles,
+        headers=list(map(escaped, report.table.titles)),
         tablefmt={"table": "simple", "plain": "plain", "markdown": "pipe"}[format],
         colalign=["left" if left else "right" for left in report.table.left] if rows else None,
         disable_numparse=True,
     )
     notes = () if format == "plain" else report.notes
-    blocks = [table, "\n".join(report.details), "\n".join(notes)]
+    blocks = [table, escaped("\n".join(report.details)), escaped("\n".join(notes))]
     return ("\n" if format == "plain" else "\n\n").join(filter(None, blocks)) + "\n"
 
 

@@ -6,6 +6,8 @@ import threading
 from collections.abc import Callable
 from types import TracebackType
 
+from gemmctl.showing import streams
+
 PATIENCE_S = 1.0  # what is done by then needs no bar
 SPEED_PERIOD_S = 600.0  # that the time left is guessed from; parts differ, so a long look back
 
@@ -39,7 +41,9 @@ class Bar:
                 TimeElapsedColumn(),
                 TimeRemainingColumn(),
                 TextColumn("left"),
-                console=Console(stderr=True, color_system="auto" if self._color else None),
+                console=Console(
+                    file=streams.canvas(), color_system="auto" if self._color else None
+                ),
                 transient=True,
                 redirect_stdout=False,
                 redirect_stderr=False,

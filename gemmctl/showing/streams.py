@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import sys
@@ -14,10 +15,11 @@ def prepare() -> None:
     """Replace the standard streams of this process.
 
     Closed ones are opened on the null device, so that no file that is opened later takes their
-    numbers. Lists are read as UTF-8 whatever the locale is; bytes that are not become surrogates.
-    Characters that an output cannot encode are escaped.
+    numbers; on a standard output that was closed a write fails all the same. Lists are read as
+    UTF-8 whatever the locale is; bytes that are not become surrogates. Characters that an output
+    cannot encode are escaped.
     """
-    for number, access in enumerate((os.O_RDONLY, os.O_WRONLY, os.O_WRONLY)):
+    for number, access in enumerate((os.O_RDONLY, os.O_RDONLY, os.O_WRONLY)):
         try:
             os.fstat(number)
         except OSError:
@@ -27,7 +29,37 @@ def prepare() -> None:
     sys.stdout, sys.stderr = _Results(1, sys.stdout), _Notes(2, sys.stderr)
 
 
-class _Notes(io.TextIOWrapper):
+def check_results() -> None:
+    """Raise UsageError if nothing can be written to standard output because it is closed."""
+    try:
+        os.write(1, b"")
+    except OSError as error:
+        raise _unwritable(error) from None
+
+
+def canvas() -> TextIO:
+    """Standard error for who moves the cursor: its control characters are not escaped."""
+    return _Stream(2, sys.stderr) if isinstance(sys.stderr, _Notes) else sys.stderr
+
+
+def escaped(text: str) -> str:
+    """Text that does nothing to a terminal: what cannot be seen is written out, as ``\\x1b``.
+
+    Line ends and tabs are left.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text
+    )
+
+
+def _unwritable(error: OSError) -> UsageError:
+    why = "it is closed" if error.errno == errno.EBADF else error.strerror
+    return UsageError(f"cannot write to standard output: {why}")
+
+
+class _Stream(io.TextIOWrapper):
     """Standard error: what cannot be written is lost, for there is nobody to tell."""
 
     def __init__(self, number: int, before: TextIO | None) -> None:
@@ -58,7 +90,15 @@ class _Notes(io.TextIOWrapper):
         os.close(nowhere)
 
 
-class _Results(_Notes):
+class _Notes(_Stream):
+    """Standard error as messages are written to it, whatever is quoted in them."""
+
+    def write(self, text: str) -> int:
+        """Write what can be seen of it."""
+        return super().write(escaped(text))
+
+
+class _Results(_Stream):
     """Standard output: what cannot be written ends the command."""
 
     def give_up(self, error: OSError) -> None:
@@ -66,4 +106,4 @@ class _Results(_Notes):
         super().give_up(error)
         if isinstance(error, BrokenPipeError):
             raise ClosedPipe from None
-        raise UsageError(f"cannot write to standard output: {error.strerror}") from None
+        raise _unwritable(error) from None

@@ -157,7 +157,7 @@ def test_edge_01_the_bar_is_gone_before_a_closed_pipe_ends_the_command(two_probl
 @pytest.mark.parametrize(
     ("command", "code"),
     [
-        ("plan two.yaml >&-", 0),
+        ("plan two.yaml -q >&-", 0),
         ("run two.yaml -q -o x.json >&-", 0),
         ("plan two.yaml 2>&-", 0),
         ("plan - <&-", 2),
@@ -171,7 +171,7 @@ def test_edge_02_closed_streams_are_empty_ones(command: str, code: int, two_prob
 
 
 def test_edge_02_what_is_saved_is_not_taken_for_a_closed_stream(two_problems: Path) -> None:
-    assert shell("gemmctl run two.yaml -o x.json >&- 2>&-", two_problems.parent).returncode == 0
+    assert shell("gemmctl run two.yaml -q -o x.json >&- 2>&-", two_problems.parent).returncode == 0
     assert json.loads((two_problems.parent / "x.json").read_text())["complete"]
 
 
@@ -187,6 +187,49 @@ def test_edge_03_a_full_standard_output_is_one_sentence(command: str, two_proble
     done = shell(f"gemmctl {command} >/dev/full", two_problems.parent)
     assert done.returncode == 2
     assert done.stderr == "gemmctl: cannot write to standard output: No space left on device\n"
+
+
+@pytest.mark.parametrize(
+    "command", ["schema", "--help", "--version", "plan two.yaml", "info", "run two.yaml -o x.json"]
+)
+def test_a_closed_standard_output_is_one_sentence(command: str, two_problems: Path) -> None:
+    done = shell(f"gemmctl {command} >&-", two_problems.parent)
+    assert done.returncode == 2
+    assert done.stderr == "gemmctl: cannot write to standard output: it is closed\n"
+    assert not (two_problems.parent / "x.json").exists()  # told before anything ran
+
+
+BELL = "\x1b]0;x\x07\x9b\u202e"  # a terminal's title, and text from right to left
+SHOWN = "\\x1b]0;x\\x07\\x9b\\u202e"
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("plan", f"no{BELL}.yaml"), ("gen", "import", f"no{BELL}.txt"), ("gen", "import", "-"),
+        ("plan", "@tiny", "--only", f"no{BELL}"), ("plan", "--mnk", f"no{BELL}"),
+        ("plan", f"--no{BELL}"), ("compare", "a.json", f"no{BELL}.json"), ("plan", "-"),
+        ("compare", "a.json", "a.json"),
+    ],
+    ids=lambda args: args[0],
+)  # fmt: skip
+def test_control_characters_in_messages_are_escaped(
+    args: tuple[str, ...], gemmctl: Command, tmp_path: Path
+) -> None:
+    head = {"command": "run", "format": 2, "cubin_sha256": "", "settings": 1, "device": f"no{BELL}"}
+    (tmp_path / "a.json").write_text(json.dumps({**head, "problems": []}))
+    done = gemmctl(*args, stdin=f"no{BELL}", PYTHONIOENCODING="utf-8")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert not set(BELL) - set("]0;x") & set(done.stderr)
+
+
+def test_control_characters_in_titles_are_escaped(gemmctl: Command, two_problems: Path) -> None:
+    (two_problems.parent / f"no{BELL}.json").touch()
+    gemmctl("run", two_problems, "-q", "-o", f"no{BELL}.json", "--max-time", "0.05")
+    done = gemmctl("compare", *[f"no{BELL}.json"] * 3, PYTHONIOENCODING="utf-8")
+    assert done.returncode == 0
+    assert f"no{SHOWN}.json" in done.stdout
+    assert not set(BELL) - set("]0;x") & set(done.stdout)
 
 
 def test_edge_03_a_closed_pipe_is_no_failure_of_help(tmp_path: Path) -> None:
