@@ -303,6 +303,7 @@ WRONG = {
     "moe --model glm-5 --tokens 1 --swiglu --pass dgrad": "--swiglu follows the gate and up",
     "moe --model glm-5 --tokens 1 --swiglu --layer down": "--swiglu follows the gate and up",
     "moe --experts 8 --topk 1 --n 9 --k 8 --tokens 1 --swiglu": "--n must be even, not 9",
+    "moe --model glm-5 --routing counts:/dev/null": "/dev/null is empty; it should have tokens per",
     "lora --ranks 0": "--ranks: '0' are no ranks; write 16, or 16,32,64",
     "lora --routing counts:-": "--routing: counts are of experts",
     "batched --mnk 8x8": "--mnk: '8x8' is no shape; write MxNxK",

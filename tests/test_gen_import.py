@@ -129,6 +129,24 @@ def test_a_table_of_tokens_has_a_problem_in_each_row(text: str | bytes) -> None:
     assert [[group.m for group in problem.groups] for problem in found] == [[5, 0], [1, 2]]
 
 
+def test_a_text_of_tokens_is_one_problem_as_the_help_says(gemmctl: Command) -> None:
+    assert [[m for m, _, _ in row] for row in shapes("5 0\n1 2\n", *WEIGHTS)] == [[5, 0, 1, 2]]
+    told = " ".join(gemmctl("gen", "import", "--help").stdout.split())
+    assert "text, which is one problem, or JSON or .npy, where each row of a table is one" in told
+
+
+# Objects
+
+
+@pytest.mark.parametrize("keys", ["mnk", "MNK"])
+def test_objects_without_a_key_of_hipblaslt_are_shapes_as_they_are_written(keys: str) -> None:
+    m, n, k = keys
+    text = f'[{{"{m}": 1, "{n}": 2, "{k}": 3}}, {{"{k}": 6, "{n}": 5, "{m}": 4, "count": 2}}]'
+    ((one, *two),) = (problem.groups for problem in imported(text))
+    assert [(g.m, g.n, g.k) for g in (one, *two)] == [(1, 2, 3), (4, 5, 6), (4, 5, 6)]
+    assert (one.a_layout, one.b_layout, one.d_layout) == ("row", "col", "row")
+
+
 # Matmuls of hipBLASLt
 
 
@@ -188,7 +206,15 @@ def test_types_and_scalars_of_a_matmul_come_along() -> None:
 WRONG = [
     ("", (), "<stdin> is empty; it should have M N K, MxNxK, INDEX MxNxK, or [MxNxK][MxNxK]..."),
     ("# nothing\n", (), "<stdin> has no numbers; it should have M N K, MxNxK"),
-    (";,", WEIGHTS, "<stdin> has no numbers; it should have M N K, MxNxK"),
+    (";,", WEIGHTS, "<stdin> has no numbers; it should have tokens per expert"),
+    ("# nothing\n", WEIGHTS, "<stdin> has no numbers; it should have tokens per expert"),
+    ("", WEIGHTS, "<stdin> is empty; it should have tokens per expert"),
+    ("-1 2 3 4", WEIGHTS, "<stdin>:1:1: expected tokens per expert, whole numbers, not '-1'"),
+    ("-1 2 3", (), "<stdin>:1:1: a size must be an integer from 0 to 2147483647, not -1"),
+    ("- {m: 1, n: 2, k: 3, alpha: 2}\n", (), "<stdin>:1:22: unknown key 'alpha' beside M, N and "
+     "K; take it out, or write the matmul as hipBLASLt logs it"),
+    ("- {m: 1, n: 2, k: 3, count: 0}\n", (), "<stdin>:1:29: count must be an integer from 1 to "),
+    ("- {m: 1, n: 2}\n", (), "<stdin>:1:3: this object has no K; add it"),
     ("1 2 3\n4 5\n", (), "<stdin>:2:1: expected M N K, MxNxK, INDEX MxNxK, or [MxNxK][MxNxK]..., "
      "not 2 numbers; if they are tokens per expert, give --n and --k"),
     ("1 2 3\n  many\n", (), "<stdin>:2:3: expected M N K, MxNxK"),
@@ -202,8 +228,8 @@ WRONG = [
     ("[]", (), "<stdin>:1:1: expected a list of at least one"),
     ("gemmctl: 1\nproblems: []\n", (), "<stdin>:1:1: this is a problem list already; gemmctl run"),
     ("Tests:\n- name: x\n", (), "<stdin>:1:1: expected a list of numbers, of [M, N, K], or of"),
-    ("- {M: 1, N: 2}\n", (), "<stdin>:1:3: this matmul has no K; add it"),
-    ("- {M: [1, 2], N: 2, K: 3}\n", (), "<stdin>:1:7: M is a list; write a matmul for each"),
+    ("- {M: 1, N: 2, transA: T}\n", (), "<stdin>:1:3: this matmul has no K; add it"),
+    ("- {M: [1, 2], N: 2, K: 3, ldd: 4}\n", (), "<stdin>:1:7: M is a list; write a matmul for "),
     ("- {M: -1, N: 2, K: 3}\n", (), "<stdin>:1:7: M must be an integer from 0 to 2147483647"),
     ("- {M: 1, N: 2, K: 3, a_type: f64_r}\n", (), "<stdin>:1:30: a_type must be one of f16_r, "),
     ("- {M: 1, N: 2, K: 3, transA: C}\n", (), "<stdin>:1:30: transA must be one of N, T"),
@@ -230,6 +256,12 @@ def test_what_cannot_be_imported_is_told_with_its_place(
     assert done.exception.exit_code == 2
     assert done.stdout == ""
     assert told in str(done.exception)
+
+
+def test_help_promises_rows_in_json_and_lines_without_brackets(gemmctl: Command) -> None:
+    told = " ".join(gemmctl("gen", "import", "--help").stdout.split())
+    assert "lines M N K or MxNxK;" in told
+    assert "rows [M, N, K] in JSON or .npy" in told
 
 
 def test_a_file_that_is_not_there_is_told(gemmctl: Command) -> None:

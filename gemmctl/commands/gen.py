@@ -293,15 +293,17 @@ def import_(
 ) -> None:
     """Another tool's list, or tokens per expert.
 
-    FILE is a path, or - for standard input. What it is, is seen from what it holds: lines M N K,
-    MxNxK or [M, N, K]; [MxNxK][MxNxK] and INDEX MxNxK as CUTLASS has them; matmuls as hipBLASLt
-    logs them and hipblaslt-bench reads them (YAML); and with --n and --k, tokens per expert: text,
-    JSON or .npy, where a row of a table is a problem.
+    FILE is a path, or - for standard input. What it is, is seen from what it holds: lines M N K
+    or MxNxK; [MxNxK][MxNxK] and INDEX MxNxK as CUTLASS has them; rows [M, N, K] in JSON or .npy, or
+    objects with m, n, k and maybe a count; matmuls as hipBLASLt logs them and hipblaslt-bench reads
+    them (YAML); and with --n and --k, tokens per expert: text, which is one problem, or JSON or
+    .npy, where each row of a table is one.
     """
     from gemmctl.generating import source
     from gemmctl.generating.importing import Import
 
-    _write(Import(source.read(file, sys.stdin.buffer), n, k, dtype, name), save)
+    expected = source.EXPECTED if n is None else source.TOKENS
+    _write(Import(source.read(file, sys.stdin.buffer, expected), n, k, dtype, name), save)
 
 
 @app.command()

@@ -18,6 +18,18 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "scaleC": (False, 0), "scaleD": (False, 0), "scaleAlpha_vector": (False, 0),
     "swizzleA": (False, 0), "swizzleB": (False, 0),
 }  # fmt: skip
+# Keys that no other program gives its shapes.
+OWN = {
+    *NEUTRAL, "transA", "transB", "batch_count", "compute_type", "scale_type", "bias_type",
+    "aux_type", *(f"{each}_type" for each in "abcd"), *(f"ld{each}" for each in "abcd"),
+    *(f"stride_{each}" for each in "abcd"),
+}  # fmt: skip
+
+
+def is_matmul(node: Node) -> bool:
+    """Whether a mapping is a matmul of hipBLASLt, by its keys."""
+    assert isinstance(node.value, dict)
+    return not OWN.isdisjoint(node.value)
 
 
 def matmul(node: Node) -> Group:

@@ -18,8 +18,8 @@ import numpy as np
 
 from gemmctl.errors import ListError, UsageError
 from gemmctl.generating import hipblaslt
-from gemmctl.generating.listing import Group, Made, element_types, extents, sized
-from gemmctl.generating.source import EXPECTED, Source, refuse, size
+from gemmctl.generating.listing import SIZES, Group, Made, element_types, extents, sized
+from gemmctl.generating.source import EXPECTED, TOKENS, Source, refuse, size
 from gemmctl.lists import yamlfile
 from gemmctl.lists.fields import FIELDS
 from gemmctl.lists.yamlfile import Node
@@ -53,7 +53,7 @@ class Import:
             what, found = shapes(self.file)
             problems = [[{**given, **group} for group in groups] for groups in found]
         else:
-            what, sizes = "tokens per expert", {"n": self.n, "k": self.k}
+            what, sizes = TOKENS, {"n": self.n, "k": self.k}
             problems = [
                 [given | {"m": tokens} | sizes for tokens in row] for row in counts(self.file)
             ]
@@ -67,7 +67,7 @@ class Import:
 
 
 def counts(source: Source) -> list[list[int]]:
-    """Tokens per expert: of a text or a list one row, of a table a row for each of its own.
+    """Tokens per expert: of a text, whatever its lines, or a list one row, of a table its rows.
 
     Raises UsageError or ListError for anything else.
     """
@@ -85,8 +85,10 @@ def counts(source: Source) -> list[list[int]]:
             if re.fullmatch(rf"\[?{SHAPE}.*", word[0]):
                 refuse(mark, "this is a shape with an N and K of its own; leave out --n and --k")
             if not re.fullmatch(r"\d+", word[0], re.ASCII):
-                refuse(mark, f"expected tokens per expert, whole numbers, not '{word[0]}'")
+                refuse(mark, f"expected {TOKENS}, whole numbers, not '{word[0]}'")
             found.append(size(word[0], mark))
+    if not found:
+        raise UsageError(f"{source.called} has no numbers; it should have {TOKENS}")
     return [found]
 
 
@@ -104,6 +106,8 @@ def shapes(source: Source) -> tuple[str, list[list[Group]]]:
     if _is_yaml(source):
         items = _load(source)
         if all(isinstance(item.value, dict) for item in items):
+            if not any(map(hipblaslt.is_matmul, items)):
+                return "objects with M, N and K", [list(map(_named, items))]
             return "matmuls of hipBLASLt, D transposed", [
                 [hipblaslt.matmul(item)] for item in items
             ]
@@ -120,6 +124,9 @@ def shapes(source: Source) -> tuple[str, list[list[Group]]]:
             groups.append(sized([size(each, mark) for each in found.groups()[1:]]))
         elif plain:
             groups.append(sized([size(each, mark) for each in plain.groups()]))
+        elif negative := re.search(r"-\d+", text, re.ASCII):
+            place = source.mark(line, text, negative.start())
+            refuse(place, f"a size must be {FIELDS['m']}, not {negative[0]}")
         elif re.fullmatch(r"[\d\s,]+", text, re.ASCII):
             told = f"expected {EXPECTED}, not {len(re.findall(r'[0-9]+', text))} numbers"
             refuse(mark, f"{told}; {IF_TOKENS}")
@@ -130,7 +137,7 @@ def shapes(source: Source) -> tuple[str, list[list[Group]]]:
 
 def _is_yaml(source: Source) -> bool:
     """Whether it is JSON or YAML and not brackets of CUTLASS."""
-    return bool(re.match(r"\[(?!\s*\d+[xX])|\{|-|[A-Za-z_]+:", source.beginning))
+    return bool(re.match(r"\[(?!\s*\d+[xX])|\{|-(?!\d)|[A-Za-z_]+:", source.beginning))
 
 
 def _bracketed(source: Source) -> Iterator[list[Group]]:
@@ -178,8 +185,8 @@ def _load(source: Source) -> list[Node]:
     if isinstance(node.value, dict):
         if "gemmctl" in node.value:
             refuse(node.mark, "this is a problem list already; gemmctl run reads it")
-        refuse(node.mark, "expected a list of numbers, of [M, N, K], or of matmuls such as "
-               "{M: 128, N: 256, K: 64}; write out what test data expand to")  # fmt: skip
+        refuse(node.mark, "expected a list of numbers, of [M, N, K], or of objects such as "
+               "{m: 128, n: 256, k: 64}; write out what test data expand to")  # fmt: skip
     return _items(node)
 
 
@@ -193,6 +200,24 @@ def _integer(node: Node) -> int:
     if type(node.value) is not int:
         refuse(node.mark, f"expected {FIELDS['m']}")
     return size(node.value, node.mark)
+
+
+def _named(node: Node) -> Group:
+    """The group of a mapping with M, N and K, and a count maybe."""
+    assert isinstance(node.value, dict)
+    group: dict[str, int] = {}
+    for key, entry in node.value.items():
+        if key.lower() not in (*SIZES, "count"):
+            told = f"unknown key '{key}' beside M, N and K; take it out"
+            refuse(entry.key.mark, f"{told}, or write the matmul as hipBLASLt logs it")
+        value = FIELDS[key.lower()].read(entry.node.value)
+        if not isinstance(value, int):
+            refuse(entry.node.mark, f"{key} must be {FIELDS[key.lower()]}")
+        group[key.lower()] = value
+    missing = [key.upper() for key in SIZES if key not in group]
+    if missing:
+        refuse(node.mark, f"this object has no {' and no '.join(missing)}; add it")
+    return {key: group[key] for key in (*SIZES, "count") if key in group}
 
 
 def _row(node: Node) -> Group:

@@ -110,7 +110,7 @@ def parse(given: str, stdin: BinaryIO) -> Routing:
     kind, _, path = given.partition(":")
     if kind != "counts" or not path:
         return Routing.of(given)
-    rows = importing.counts(source.read(path, stdin))
+    rows = importing.counts(source.read(path, stdin, source.TOKENS))
     if len(rows) > 1:
         raise UsageError(f"--routing: {path} has {len(rows)} rows of tokens; give it one")
     return Routing(given, kind, counts=tuple(rows[0]))

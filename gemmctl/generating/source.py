@@ -11,6 +11,7 @@ from gemmctl.errors import ListError, Mark, UsageError
 from gemmctl.lists.fields import FIELDS
 from gemmctl.lists.yamlfile import MAX_DIGITS, too_long
 
+TOKENS = "tokens per expert"
 EXPECTED = "M N K, MxNxK, INDEX MxNxK, or [MxNxK][MxNxK]..."
 
 
@@ -50,15 +51,18 @@ class Source:
         return Mark(self.called, line, at + 1, text)
 
 
-def read(path: str, stdin: BinaryIO) -> Source:
-    """The file at a path; raises UsageError if it cannot be read or is empty."""
+def read(path: str, stdin: BinaryIO, expected: str) -> Source:
+    """The file at a path; raises UsageError if it cannot be read or is empty.
+
+    ``expected`` is what it should have.
+    """
     try:
         data = stdin.read() if path == "-" else Path(path).read_bytes()
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}; check the path") from None
     source = Source(path, data)
     if not data.strip():
-        raise UsageError(f"{source.called} is empty; it should have {EXPECTED}, or tokens")
+        raise UsageError(f"{source.called} is empty; it should have {expected}")
     return source
 
 
