@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 SNIPPET = 100  # characters of a long source line that an error shows
+# Of paths that standard input is more than one of.
+TWICE = "'-' is given twice, but standard input can be read once; give one '-'"
 SHOWN = 20  # errors of lists: three lines each, so that the first ones stay on a screen
 
 

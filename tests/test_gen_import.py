@@ -264,6 +264,17 @@ def test_help_promises_rows_in_json_and_lines_without_brackets(gemmctl: Command)
     assert "rows [M, N, K] in JSON or .npy" in told
 
 
+def test_a_file_whose_name_cannot_be_a_problems_asks_for_one(
+    gemmctl: Command, tmp_path: Path
+) -> None:
+    (tmp_path / "x\x07.txt").write_text("1 2 3\n")
+    done = gemmctl("gen", "import", "x\x07.txt")
+    assert (done.returncode, done.stdout) == (2, "")
+    told = "no problem can be called 'x\\x07': U+0007 in it cannot be shown; choose a --name"
+    assert done.stderr == f"gemmctl: {told}\n"
+    assert gemmctl("gen", "import", "x\x07.txt", "--name", "x").returncode == 0
+
+
 def test_a_file_that_is_not_there_is_told(gemmctl: Command) -> None:
     done = gemmctl("gen", "import", "nope.txt")
     assert done.returncode == 2

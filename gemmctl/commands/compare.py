@@ -54,6 +54,7 @@ def compare(
     OLD and NEW are files that run --save wrote, or what run -f json or jsonl printed; - is standard
     input. Two runs have all their figures in the table; of more, each has its ratio to the first.
     """
+    from gemmctl.errors import TWICE, UsageError
     from gemmctl.showing import compare_report, saved
     from gemmctl.showing.comparison import compare as compare_runs
     from gemmctl.showing.output import Output
@@ -61,6 +62,8 @@ def compare(
 
     out = Output(format, quiet, color, View(columns=columns, sort=sort))
     limit = None if fail_over is None else percentage("--fail-over", fail_over)
+    if [old, *new].count("-") > 1:
+        raise UsageError(TWICE)
     first = saved.load(old)
     comparisons = [
         compare_runs(first, saved.load(path), only=only or (), force=force) for path in new

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from gemmctl.commands.options import Seed
+from gemmctl.errors import UsageError
 
 if TYPE_CHECKING:
     from gemmctl.generating.listing import Request
@@ -48,6 +49,13 @@ def _complete_routing(incomplete: str) -> list[str]:
     return ["uniform", "zipf:", "lognormal:", "hot:", "counts:"]
 
 
+def _named(name: str | None) -> str | None:
+    """A name that is given; raises UsageError if it is empty, which is no name and no default."""
+    if name == "":
+        raise UsageError("--name: a problem needs a name of a character or more; or leave it out")
+    return name
+
+
 Save = Annotated[
     str | None,
     typer.Option(
@@ -56,7 +64,11 @@ Save = Annotated[
 ]
 Name = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help="What the problem is called. [default: after the options]"),
+    typer.Option(
+        metavar="NAME",
+        help="What the problem is called. [default: after the options]",
+        callback=_named,
+    ),
 ]
 Dtype = Annotated[
     str,
@@ -318,7 +330,6 @@ def family(
     """
     import os
 
-    from gemmctl.errors import UsageError
     from gemmctl.generating import listing
     from gemmctl.generating.family import family as lists
 

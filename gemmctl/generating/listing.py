@@ -11,7 +11,7 @@ from itertools import groupby
 from typing import Any, ClassVar, Protocol
 
 from gemmctl.errors import UsageError
-from gemmctl.lists.fields import FIELDS, FORMAT, MAX_GROUPS
+from gemmctl.lists.fields import FIELDS, FORMAT, MAX_GROUPS, unprintable
 from gemmctl.lists.shapes import types
 
 BEGINNING = "# gemmctl gen "  # of every generated list: the command that made it
@@ -146,10 +146,10 @@ def _scalar(value: Value) -> str:
 
 def _name(name: str) -> str:
     """A name as YAML reads it as text."""
-    if not name or not name.isprintable() or name != name.strip():
-        raise UsageError(
-            f"--name: {name!r} is no line of text without blanks around; choose another"
-        )
+    if not name.strip() or not name.isprintable() or name != name.strip():
+        unseen = unprintable(name)
+        why = f"{unseen} in it cannot be shown" if unseen else "it has blanks around"
+        raise UsageError(f"no problem can be called {name!r}: {why}; choose a --name")
     plain = re.fullmatch(r"[A-Za-z_][\w.+-]*", name, re.ASCII)
     word = name.lower() in ("null", "true", "false")
     return name if plain and not word else "'" + name.replace("'", "''") + "'"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import BinaryIO, NoReturn
 
 from gemmctl.errors import ListError, Mark, UsageError
@@ -57,9 +56,15 @@ def read(path: str, stdin: BinaryIO, expected: str) -> Source:
     ``expected`` is what it should have.
     """
     try:
-        data = stdin.read() if path == "-" else Path(path).read_bytes()
+        if path == "-":
+            data = stdin.read()
+        else:
+            with open(path, "rb") as file:
+                data = file.read()
     except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}; check the path") from None
+        raise UsageError(
+            f"cannot read {path or repr(path)}: {error.strerror}; check the path"
+        ) from None
     source = Source(path, data)
     if not data.strip():
         raise UsageError(f"{source.called} is empty; it should have {expected}")

@@ -110,6 +110,11 @@ class Float32:
         }
 
 
+def unprintable(name: str) -> str | None:
+    """The first character that keeps a text from being the name of a problem, as U+0007."""
+    return next((f"U+{ord(c):04X}" for c in name if not c.isprintable()), None)
+
+
 TYPES = tuple(dtypes.BY_NAME)
 OPERANDS = ("bf16", "f16")  # what the kernels multiply
 

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
-from gemmctl.errors import ListError, Mark, UsageError, closest, listed
+from gemmctl.errors import TWICE, ListError, Mark, UsageError, closest, listed
 from gemmctl.lists import yamlfile
-from gemmctl.lists.fields import DEFAULTS, FIELDS, FORMAT, MAX_GROUPS, Choice, Integer
+from gemmctl.lists.fields import (
+    DEFAULTS,
+    FIELDS,
+    FORMAT,
+    MAX_GROUPS,
+    Choice,
+    Integer,
+    unprintable,
+)
 from gemmctl.lists.problem import Group, Problem
 from gemmctl.lists.yamlfile import UNREADABLE, Entry, Errors, Node, Progress
 from gemmctl.operands import dtypes
@@ -133,16 +140,17 @@ def _texts(paths: Sequence[str], stdin: TextIO) -> tuple[list[tuple[str, str]], 
     """Name and text of every list, and what to say of files that cannot be read."""
     texts, unreadable = [], []
     if list(paths).count("-") > 1:
-        raise UsageError("'-' is given twice, but standard input can be read once; give one '-'")
+        raise UsageError(TWICE)
     for path in paths:
         try:
             if path == "-":
                 texts.append(("<stdin>", stdin.read()))
             else:
                 # A byte that is not UTF-8 becomes a character that yamlfile refuses by its place.
-                texts.append((path, Path(path).read_bytes().decode(errors="surrogateescape")))
+                with open(path, "rb") as file:
+                    texts.append((path, file.read().decode(errors="surrogateescape")))
         except OSError as error:
-            unreadable.append(f"cannot read {path}: {error.strerror}; check the path")
+            unreadable.append(f"cannot read {path or repr(path)}: {error.strerror}; check the path")
         except UnicodeDecodeError:
             unreadable.append("standard input is not UTF-8 text; save the list as UTF-8")
     return texts, tuple(unreadable)
@@ -204,8 +212,12 @@ def _read_name(
         return ""
     given = entries["name"].node
     name = given.value
-    if not isinstance(name, str) or not name.isprintable() or not name or name != name.strip():
+    if not isinstance(name, str) or not name or name != name.strip():
         _refuse(given, "name must be a line of text (a number in quotes), no blanks around", errors)
+        return ""
+    if (unseen := unprintable(name)) is not None:
+        told = f"name must be text that can be shown, and {unseen} in it cannot; leave it out"
+        errors.append((given.mark, told))
         return ""
     if name in names:
         first = names[name]

@@ -58,7 +58,7 @@ def load(path: str) -> Saved:
                 text = file.read()
         documents = list(_documents(text))
     except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from None
+        raise UsageError(f"cannot read {path or repr(path)}: {error.strerror}") from None
     except (ValueError, RecursionError):
         raise UsageError(f"{name} is not JSON; it has to be what run --save wrote") from None
     head, problems = _run(name, documents)

@@ -267,6 +267,12 @@ def test_json_of_many_runs_has_a_record_for_every_pair(gemmctl: Command, run: Ma
     ]  # fmt: skip
 
 
+def test_standard_input_can_be_compared_once(gemmctl: Command, real: str) -> None:
+    done = gemmctl("compare", "-", "-", stdin=real)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("gemmctl: '-' is given twice, but standard input can be read")
+
+
 def test_only_picks_problems_and_the_gate_sees_no_others(gemmctl: Command, run: Make) -> None:
     runs = run("old.json"), run("new.json", one=2.0)
     done = gemmctl("compare", *runs, "--only", "t*", "--fail-over", "3%")

@@ -61,6 +61,13 @@ def test_edge_27_a_name_that_is_not_known_gets_a_suggestion(gemmctl: Command) ->
     assert "no list that ships is called 'sed10' (did you mean @seed10?); there are " in done.stderr
 
 
+@pytest.mark.parametrize("args", [("plan", ""), ("gen", "import", ""), ("compare", "", "")])
+def test_a_file_without_a_name_is_told(args: tuple[str, ...], gemmctl: Command) -> None:
+    done = gemmctl(*args)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("gemmctl: cannot read '': No such file or directory")
+
+
 # Shapes
 
 
