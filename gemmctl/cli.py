@@ -6,9 +6,12 @@ Only typer and the options are imported here, everything else by the command tha
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from gemmctl.commands import compare, gen, info, plan, run, schema, tune, verify
 from gemmctl.commands.sources import ABOUT_FILES
@@ -35,7 +38,33 @@ Exit codes:
   143  terminated (SIGTERM)
 """
 
+
+@contextmanager
+def _plain_words() -> Iterator[None]:
+    """What is wrong with an option's value, without the words that pydantic puts before it."""
+    try:
+        yield
+    except typer.BadParameter as error:
+        error.message = error.message.removeprefix("Value error, ")
+        raise
+
+
+class _Commands(TyperGroup):
+    """All commands, and the options that stand before them."""
+
+    def make_context(self, *args: Any, **more: Any) -> Any:
+        """Read the options before the command."""
+        with _plain_words():
+            return super().make_context(*args, **more)
+
+    def invoke(self, *args: Any, **more: Any) -> Any:
+        """Read those of the command, and run it."""
+        with _plain_words():
+            return super().invoke(*args, **more)
+
+
 app = typer.Typer(
+    cls=_Commands,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     no_args_is_help=True,

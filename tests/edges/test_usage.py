@@ -223,6 +223,22 @@ def test_edge_38_any_percentage_is_one(
     assert json.loads(done.stdout)["settings"]["max_noise"] == share
 
 
+@pytest.mark.parametrize(
+    ("args", "option"),
+    [
+        (("plan", "@tiny", "-f", "yaml"), "'-f' / '--format'"),
+        (("gen", "moe", "--layer", "up"), "'--layer'"),
+        (("--show-completion", "foo"), "'--show-completion'"),
+    ],
+)
+def test_a_word_that_an_option_does_not_know_is_told_plainly(
+    args: tuple[str, ...], option: str, gemmctl: Command
+) -> None:
+    done = gemmctl(*args)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"Invalid value for {option}: '{args[-1]}' is not one of" in done.stderr
+
+
 def test_edge_39_help_is_whole_and_has_examples(gemmctl: Command) -> None:
     text = gemmctl("--help").stdout
     summaries = re.findall(r"^  [a-z]+ {2,}(.*)$", text.partition("Commands:")[2], re.MULTILINE)
