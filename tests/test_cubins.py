@@ -15,6 +15,7 @@ import pytest
 from gemmctl.errors import DeviceUnusable, UsageError
 from gemmctl.kernels import cubins
 from gemmctl.kernels.cubins import Kernel, Manifest
+from support import Command
 
 SHIPPED = cubins.manifest()
 
@@ -139,6 +140,23 @@ def test_kernels_that_were_built_for_other_constants_are_refused(
     (folder / "manifest.json").write_text(json.dumps(found))
     with pytest.raises(DeviceUnusable, match=rf"for other constants: {said}; reinstall gemmctl"):
         cubins.manifest()
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("{}", "it has no format"),
+        ("[]", "it is not what cubin/build.py writes"),
+        (f'{{"format": {cubins.FORMAT}, "constants": 5}}', "it is not what cubin/build.py writes"),
+    ],
+)
+def test_a_manifest_that_lacks_something_is_told_in_words(
+    text: str, told: str, gemmctl: Command, tmp_path: Path
+) -> None:
+    (tmp_path / "manifest.json").write_text(text)
+    done = gemmctl("info", GEMMCTL_CUBINS=str(tmp_path))
+    assert (done.returncode, done.stdout) == (3, "")
+    assert f"(named by GEMMCTL_CUBINS): {told}; reinstall gemmctl" in done.stderr
 
 
 def test_half_a_manifest_is_refused(folder: Path) -> None:

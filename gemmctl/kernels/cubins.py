@@ -220,7 +220,11 @@ def manifest() -> Manifest:
             compiler=found["compiler"],
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        if isinstance(error, KeyError):
+            reason = f"it has no {error.args[0]}"
+        elif isinstance(error, TypeError | AttributeError):
+            reason = "it is not what cubin/build.py writes"
         named = f" (named by {VARIABLE})" if os.environ.get(VARIABLE) else ""
         raise DeviceUnusable(
             f"cannot read the kernel manifest in {where}{named}: {reason}; reinstall gemmctl, "
