@@ -7,6 +7,9 @@ import io
 import json
 import re
 import shlex
+import signal
+import subprocess
+import time
 from collections.abc import Iterable
 from decimal import getcontext, localcontext
 from functools import cache
@@ -24,7 +27,7 @@ from gemmctl.generating.family import KINDS as FAMILY
 from gemmctl.generating.family import family
 from gemmctl.lists import reading
 from gemmctl.lists.problem import Group, Problem
-from support import PROBLEMS, ROOT, Command
+from support import PROBLEMS, ROOT, Command, started
 
 KINDS = ("moe", "lora", "batched", "wgrad", "random", "sweep", "import", "family")
 OWN = ("--experts", "8", "--topk", "2", "--n", "256", "--k", "128")  # in place of a model
@@ -338,6 +341,19 @@ def test_a_wrong_option_is_named_with_its_mend(args: str) -> None:
     assert isinstance(done.exception, UsageError)
     assert done.stdout == ""
     assert WRONG[args] in str(done.exception)
+
+
+def test_a_family_that_is_interrupted_says_how_many_lists_are_written(tmp_path: Path) -> None:
+    with started("gen", "family", tmp_path / "some", stderr=subprocess.PIPE) as process:
+        while not list(tmp_path.glob("some/*.yaml")):
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        _, told = process.communicate(timeout=60)
+    assert process.returncode == 130
+    found = re.fullmatch(r"gemmctl: (\d+) of 140 lists are written\n", told)
+    assert found
+    there = len(list(tmp_path.glob("some/*.yaml")))
+    assert int(found[1]) in (there - 1, there)  # one may be written that is not counted yet
 
 
 def test_a_wrong_option_ends_with_exit_code_2_and_a_line(gemmctl: Command) -> None:

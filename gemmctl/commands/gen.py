@@ -331,14 +331,21 @@ def family(
     import os
 
     from gemmctl.generating import listing
+    from gemmctl.generating.family import KINDS
     from gemmctl.generating.family import family as lists
 
     try:
         os.makedirs(folder, exist_ok=True)
     except OSError as error:
         raise UsageError(f"cannot make the folder {folder}: {error.strerror}") from None
-    for called, request in lists(seed):
-        _save(os.path.join(folder, f"{called}.yaml"), listing.text(request))
+    written, total = 0, sum(count for count, _ in KINDS.values())
+    try:
+        for called, request in lists(seed):
+            _save(os.path.join(folder, f"{called}.yaml"), listing.text(request))
+            written += 1
+    except BaseException:
+        typer.echo(f"gemmctl: {written} of {total} lists are written", err=True)
+        raise
 
 
 def _write(request: Request, save: str | None) -> None:
