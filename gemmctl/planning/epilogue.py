@@ -59,8 +59,9 @@ def may_join(problem: Problem, groups: Ints) -> Flags:
     """
     columns = problem.columns
     alike = (columns.bias[groups] == BIAS_N) & (columns.bias_type[groups] == columns.a[groups])
-    found: Flags = alike & (columns.alpha[groups] == 1) & (columns.depth[groups] > 0)
-    return found & (columns.n[groups] % 2 == 0) & light(problem, groups)
+    unscaled = (columns.alpha[groups] == 1) & (columns.depth[groups] > 0)
+    found: Flags = alike & unscaled & (columns.n[groups] % 2 == 0) & light(problem, groups)
+    return found
 
 
 def added(problem: Problem, groups: Ints) -> Flags:

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Literal, TextIO
 
 from gemmctl.errors import ClosedPipe, UsageError
-from gemmctl.showing import streams
 from gemmctl.showing.formats import Format, line, render
 from gemmctl.showing.progress import Bar
 from gemmctl.showing.report import Record, Report
@@ -25,8 +24,7 @@ class Output:
     """The options of every command that say how to speak.
 
     format None is a table on a terminal and plain text elsewhere; quiet leaves only errors and
-    the exit code. Raises UsageError for a view of a format that has no columns or rows to choose,
-    and for results that nobody could get.
+    the exit code. Raises UsageError for a view of a format that has no columns or rows to choose.
     """
 
     format: Format | None
@@ -35,9 +33,7 @@ class Output:
     view: View = DEFAULT
 
     def __post_init__(self) -> None:
-        """Refuse what the format cannot do, and a standard output that is closed."""
-        if not self.quiet:
-            streams.check_results()
+        """Refuse what the format cannot do."""
         if self.view.columns is not None and self._format in ("csv", "json", "jsonl"):
             raise UsageError(f"--columns picks columns of tables; {self._format} has every field")
         if self.view.sort is not None and self._format == "jsonl":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import io
 import os
 import sys
@@ -15,11 +14,10 @@ def prepare() -> None:
     """Replace the standard streams of this process.
 
     Closed ones are opened on the null device, so that no file that is opened later takes their
-    numbers; on a standard output that was closed a write fails all the same. Lists are read as
-    UTF-8 whatever the locale is; bytes that are not become surrogates. Characters that an output
-    cannot encode are escaped.
+    numbers. Lists are read as UTF-8 whatever the locale is; bytes that are not become surrogates.
+    Characters that an output cannot encode are escaped.
     """
-    for number, access in enumerate((os.O_RDONLY, os.O_RDONLY, os.O_WRONLY)):
+    for number, access in enumerate((os.O_RDONLY, os.O_WRONLY, os.O_WRONLY)):
         try:
             os.fstat(number)
         except OSError:
@@ -27,14 +25,6 @@ def prepare() -> None:
     binary = io.BufferedReader(io.FileIO(0, closefd=False))
     sys.stdin = io.TextIOWrapper(binary, "utf-8", "surrogateescape")
     sys.stdout, sys.stderr = _Results(1, sys.stdout), _Notes(2, sys.stderr)
-
-
-def check_results() -> None:
-    """Raise UsageError if nothing can be written to standard output because it is closed."""
-    try:
-        os.write(1, b"")
-    except OSError as error:
-        raise _unwritable(error) from None
 
 
 def canvas() -> TextIO:
@@ -52,11 +42,6 @@ def escaped(text: str) -> str:
     return "".join(
         c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text
     )
-
-
-def _unwritable(error: OSError) -> UsageError:
-    why = "it is closed" if error.errno == errno.EBADF else error.strerror
-    return UsageError(f"cannot write to standard output: {why}")
 
 
 class _Stream(io.TextIOWrapper):
@@ -106,4 +91,4 @@ class _Results(_Stream):
         super().give_up(error)
         if isinstance(error, BrokenPipeError):
             raise ClosedPipe from None
-        raise _unwritable(error) from None
+        raise UsageError(f"cannot write to standard output: {error.strerror}") from None
