@@ -41,6 +41,7 @@ _OPERANDS = (
     ("d", "ldd", "d_layout", "m", "n"),
     ("c", "ldc", "d_layout", "m", "n"),
 )
+_LENGTHS = frozenset(ld for _, ld, *_ in _OPERANDS)
 _GATED = tuple((*each[:4], "n/2") if each[0] == "d" else each for each in _OPERANDS)
 
 
@@ -274,7 +275,7 @@ def _read_group(node: Node, defaults: _Fields, errors: Errors) -> _Read | None:
     for key, told in wrong:
         whose = "" if key in own.values else f" in the group on line {node.line + 1}"
         errors.append((places[key].mark, told.format(whose=whose)))
-    if wrong:
+    if any(key not in _LENGTHS for key, _ in wrong):
         return None
     count = value.pop("count")
     return _Read(Group(**value, marks=_Marks(places)), count, count * size)
@@ -283,9 +284,10 @@ def _read_group(node: Node, defaults: _Fields, errors: Errors) -> _Read | None:
 def _fill_in(value: dict[str, Any]) -> tuple[int, list[tuple[str, str]]]:
     """Fill in a group's leading dimensions; its bytes, and what is wrong, each with its key.
 
+    Those that are too small are mended, so that what else is wrong with the group can be told.
     ``{whose}`` in a message stands for the group, where the key is of defaults.
     """
-    wrong = []
+    wrong, mended = [], {}
     gated, m, n = value["gate"] != "none", value["m"], value["n"]
     if gated and n % 2:
         told = f"n is {n}{{whose}}, but a gate pairs columns; write n: {n - 1} or n: {n + 1}"
@@ -303,11 +305,13 @@ def _fill_in(value: dict[str, Any]) -> tuple[int, list[tuple[str, str]]]:
                 f"side by side{{whose}}; write {ld}: {least} or more"
             )
             wrong.append((ld, told))
+            mended[ld] = least
         size += extents[outer] * value[ld] * _SIZES[value[operand]]
     if value["bias"] != "none":
         size += extents[value["bias"]] * _SIZES[value["bias_type"]]
     if value["inplace"]:
         wrong += _not_in_place(value)
+    value.update(mended)
     return size, wrong
 
 

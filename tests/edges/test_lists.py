@@ -42,6 +42,18 @@ def test_edge_17_all_that_is_wrong_with_all_lists_is_told_at_once(
     assert "m must be an integer from 0" in told[3]
 
 
+def test_what_is_wrong_within_one_group_is_told_at_once(gemmctl: Command) -> None:
+    group = {"m": 8, "n": 8, "k": 8, "a": "bf16", "b": "f16", "lda": 3}
+    done = gemmctl("plan", "-", stdin=json.dumps(listed(group)))
+    assert (done.returncode, done.stdout) == (2, "")
+    mixed, lda = (line for line in done.stderr.splitlines() if line.startswith("<stdin>"))
+    assert "a is bf16 and b is f16" in mixed
+    assert "lda is 3, but k = 8 elements of A lie side by side" in lda
+    inplace = {"m": 8, "n": 8, "k": 8, "inplace": True, "ldc": 3, "ldd": 3}
+    told = gemmctl("plan", "-", stdin=json.dumps(listed(inplace))).stderr
+    assert [line.split()[1:4] for line in told.splitlines()[::3]] == [["ldd", "is", "3,"]]
+
+
 def test_edge_18_a_wrong_type_is_told_what_can_run(gemmctl: Command) -> None:
     def told(element_type: str) -> str:
         group = {"m": 8, "n": 8, "k": 8, "a": element_type}
