@@ -132,8 +132,8 @@ def _gates(columns: Columns) -> Iterator[Rule]:
     def by_columns(group: Group) -> Iterator[Refusal]:
         yield (
             group.where("d_layout", "gate"),
-            "a gate pairs columns of x, and a D in layout col is computed with rows and columns "
-            "exchanged; store it as d_layout: row",
+            "a gate pairs columns of A B + C, and a D in layout col is computed with rows and "
+            "columns exchanged; store it as d_layout: row",
         )
 
     def in_lines(group: Group) -> Iterator[Refusal]:
