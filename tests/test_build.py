@@ -188,17 +188,22 @@ def test_the_ctas_of_an_sm_fit_its_shared_memory(variant: Any) -> None:
 def shared_bytes(variant: Any, ring_bytes: int) -> int:
     """What Shared takes: the ring, staging, records, targets, what is fused, turns and barriers.
 
-    Of pingpong kernels those whose sums begin with C, which take the most.
+    Of pingpong kernels those whose sums begin with C and which a bias may join, which take the
+    most.
     """
     buffers, buffer_bytes = variant.staging
     staging = variant.consumers * buffers * buffer_bytes
     fused = (1 if variant.pingpong else 2) * size("Fused")
-    bias = variant.max_width * 4 if build.PLAIN in variant.layouts else 16
+    joins = variant.pingpong and build.PLAIN in variant.layouts
+    ones = 8 * 16 if joins else 0  # eight rows of eight numbers
+    pairs = (32 if joins else 1) * 2 * variant.rows // 64 * 4  # of two rows of each block
+    bias = max(variant.max_width * 4 if build.PLAIN in variant.layouts else 4, pairs)
     kept = tiles.TILE.itemsize + 2 * size("TargetD") + bias if variant.pingpong else 0
     aside = variant.consumers * (fused + kept + size("Cursor"))
     barriers = 8 * (2 * variant.most_stages + 2 * RECORDS + variant.consumers)
     c_first = (RECORDS if variant.pingpong else 1) * (8 + size("Cursor"))
-    return ring_bytes + staging + RECORDS * tiles.TILE.itemsize + aside + barriers + c_first
+    records = RECORDS * tiles.TILE.itemsize
+    return ring_bytes + staging + records + ones + aside + barriers + c_first
 
 
 @VARIANTS
@@ -262,7 +267,8 @@ def test_what_the_kernel_keeps_in_shared_memory_is_what_the_build_counts() -> No
         ("Fused", "fused", "[1]"),
         ("Tile", "kept", ""),
         ("TargetD", "target", "[2]"),
-        ("float", "bias", "[C::d_across ? 1 : C::max_width]"),
+        ("float", "bias", "[C::d_across ? 1 : C::max_width]"),  # in one place with what follows
+        ("Pairs<C::blocks>", "pairs", "[C::joins ? 32 : 1]"),
     ]
     assert members("struct Shared {") == [
         ("uint8_t", "ring", "[C::ring_bytes]"),
@@ -272,6 +278,7 @@ def test_what_the_kernel_keeps_in_shared_memory_is_what_the_build_counts() -> No
         ("uint64_t", "empty", "[C::most_stages]"),
         ("uint64_t", "tile_full", "[RECORDS]"),
         ("uint64_t", "tile_empty", "[RECORDS]"),
+        ("Ones", "ones", "[C::joins ? 1 : 0]"),
         ("Aside<C, C::pingpong>", "aside", "[C::consumers]"),
         ("uint64_t", "turn", "[C::consumers]"),
         ("Cursor", "next", "[C::consumers]"),
