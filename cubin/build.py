@@ -289,7 +289,6 @@ class Gemm:
             "pingpong": variant.pingpong,
             "shared_bytes": variant.shared_bytes,
             "registers": registers,
-            "stack_bytes": 0,
         }
 
 

@@ -359,7 +359,9 @@ class FakeCublasLt(Library):
         results: Any, count: Any,
     ) -> int:  # fmt: skip
         told = self.told(desc)
-        assert self.objects[wish.value] == {1: 64 << 20, 3: 2}  # workspace; float32 sums
+        wished = dict(self.objects[wish.value])
+        lies = tuple(wished.pop(attribute) for attribute in (5, 6, 7, 8))  # A, B, C and D
+        assert wished == {1: 64 << 20, 3: 2}  # workspace; float32 sums
         assert wanted.value == len(results)
         self.asked.append((*self.layouts(desc, a, b, c, d), told[:1]))
         operand, _, addend, output = (layout[0] for layout in self.asked[-1][:4])
@@ -367,7 +369,7 @@ class FakeCublasLt(Library):
             return NOT_SUPPORTED
         named = [(-1, NOT_SUPPORTED), *((kernel, 0) for kernel in self.kernels)][: wanted.value]
         for i, (kernel, state) in enumerate(named):
-            results[i] = Heuristic(algo=Algo((kernel,)), state=state)
+            results[i] = Heuristic(algo=Algo((kernel, *lies)), state=state)
         count._obj.value = len(named)
         return 0
 
@@ -382,7 +384,8 @@ class FakeCublasLt(Library):
         beta: Any, c: Any, layout_c: Any, d: Any, layout_d: Any, algo: Any, workspace: Any,
         nbytes: Any, stream: Any,
     ) -> int:  # fmt: skip
-        kernel = int(algo._obj.data[0])
+        kernel, *lies = algo._obj.data[:5]
+        assert not any(x.value % lie for x, lie in zip((a, b, c, d), lies, strict=True))
         assert nbytes.value == 64 << 20
         self.gpu.called()
         if status := self.answer() or (NOT_SUPPORTED if kernel in self.refused else 0):

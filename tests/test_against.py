@@ -53,6 +53,11 @@ LAYOUTS = tuple(
     for a in ("row", "col")
     for b in ("row", "col")
 )
+# Operands that begin off all boundaries but those of their elements.
+BEGUN = (
+    "m: 24, n: 40, k: 64, a_offset: 1, b_offset: 2, c_offset: 4, d_offset: 8, beta: 1",
+    "m: 24, n: 40, k: 64, d: f32, a_offset: 64, d_offset: 3",
+)
 BIASED = ("m: 24, n: 40, k: 64, bias: n, count: 3",)
 FUSED = (
     *(f"m: 24, n: 40, k: 64, activation: {f}" for f in ("none", "relu", "gelu_tanh")),
@@ -153,8 +158,9 @@ CUBLAS = "cublas,cublas-loop,cublas-streams"
         (INPLACE, ""),
         (ADDING, "copied"),
         (LAYOUTS, "copied"),
+        (BEGUN, "copied"),
     ],
-    ids=["equal", "ragged", "mixed", "scaled", "inplace", "adding", "layouts"],
+    ids=["equal", "ragged", "mixed", "scaled", "inplace", "adding", "layouts", "begun"],
 )
 def test_cublas_is_asked_for_what_gemmctl_computes(
     groups: tuple[str, ...], manner: str, spec: DataSpec, cold: bool
@@ -313,8 +319,9 @@ def test_what_cublas_refuses_is_na_with_its_own_word() -> None:
         (BIASED, "fused"),
         (FUSED, "fused"),
         (LAYOUTS, ""),
+        (BEGUN, ""),
     ],
-    ids=["equal", "ragged", "mixed", "adding", "inplace", "biased", "fused", "layouts"],
+    ids=["equal", "ragged", "mixed", "adding", "inplace", "biased", "fused", "layouts", "begun"],
 )
 def test_cublaslt_is_asked_for_what_gemmctl_computes(
     groups: tuple[str, ...], manner: str, spec: DataSpec, cold: bool
@@ -701,8 +708,11 @@ def test_without_torch_there_are_no_torch_baselines(monkeypatch: pytest.MonkeyPa
 
 TILES = ("m: 256, n: 40, k: 64, ldd: 48", "m: 0, n: 40, k: 64", "m: 128, n: 40, k: 64")
 EXACTLY = {  # what a baseline can run
-    "torch": [EQUAL, RAGGED, MIXED, ADDING, TILES, LAYOUTS],
-    "torch-bmm": [EQUAL, MIXED[:1], MIXED[1:2], SCALED, INPLACE, *((one,) for one in LAYOUTS)],
+    "torch": [EQUAL, RAGGED, MIXED, ADDING, TILES, LAYOUTS, BEGUN],
+    "torch-bmm": [
+        *(EQUAL, MIXED[:1], MIXED[1:2], SCALED, INPLACE),
+        *((one,) for one in (*LAYOUTS, *BEGUN)),
+    ],
     "torch-grouped": [
         *(EQUAL, RAGGED, (MIXED[0], "m: 7, n: 40, k: 64"), TILES),
         *((one, one.replace("m: 24", "m: 8")) for one in LAYOUTS[:4]),
@@ -974,6 +984,7 @@ def test_a_deepgemm_that_does_not_load_is_na_and_what_it_prints_is_no_result(
         (torch.grouped, ("m: 8, n: 8, k: 8, a: f16, d: f32",), "writes the type of its operands"),
         (torch.grouped, BIASED, "grouped_mm knows no bias$"),
         (torch.grouped, ("m: 8, n: 8, k: 8, lda: 9",), "put their rows on 16-byte boundaries$"),
+        (torch.grouped, ("m: 8, n: 8, k: 8, b_offset: 4",), "put their rows on 16-byte bound"),
         (torch.grouped, (*GATED, *EQUAL), "groups differ in activation and gate$"),
         (torch.batched, (*GATED, *EQUAL), "groups differ in ldd, activation and gate$"),
         (torch.batched, (*BIASED, f"{BIASED[0]}, bias_type: f32"), "in the type of the bias$"),

@@ -273,12 +273,12 @@ def test_what_the_kernel_keeps_in_shared_memory_is_what_the_build_counts() -> No
     assert members("struct Shared {") == [
         ("uint8_t", "ring", "[C::ring_bytes]"),
         ("Staging<C::buffers, C::staging_bytes>", "staging", "[C::consumers]"),
+        ("Ones", "ones", "[C::joins ? 1 : 0]"),
         ("Tile", "tiles", "[RECORDS]"),
         ("uint64_t", "full", "[C::most_stages]"),
         ("uint64_t", "empty", "[C::most_stages]"),
         ("uint64_t", "tile_full", "[RECORDS]"),
         ("uint64_t", "tile_empty", "[RECORDS]"),
-        ("Ones", "ones", "[C::joins ? 1 : 0]"),
         ("Aside<C, C::pingpong>", "aside", "[C::consumers]"),
         ("uint64_t", "turn", "[C::consumers]"),
         ("Cursor", "next", "[C::consumers]"),

@@ -615,6 +615,7 @@ def groups(draw: st.DrawFn, kernels: Sequence[Kernel] = KERNELS) -> dict[str, An
         "a_layout": a, "b_layout": b, "d_layout": d,
         **{key: max(1, run) + draw(extra) for key, run in runs.items()},
         "ldd": max(word, n if d == "row" else m) + word * draw(extra),
+        "a_offset": draw(extra), "b_offset": draw(extra), "d_offset": word * draw(extra),
         "alpha": draw(scalars), "beta": draw(scalars) if anything else 0,
         "count": draw(st.integers(1, 3)),
     }  # fmt: skip

@@ -153,6 +153,17 @@ def test_a_problem_whose_groups_changed_is_not_compared() -> None:
     assert comparison.gaps == ("q has other groups in new: not compared",)
 
 
+def test_a_run_of_before_there_was_a_key_is_compared_where_that_is_what_it_is_by_default() -> None:
+    old, new = run("old", {"p": STEADY, "q": STEADY}), run("new", {"p": STEADY, "q": STEADY})
+    old.problems["p"]["groups"] = [{"m": 1, "d": "f16"}]
+    new.problems["p"]["groups"] = [{"m": 1, "d": "f16", "d_offset": 0, "bias_type": "f16"}]
+    old.problems["q"]["groups"] = [{"m": 1, "d": "f16"}]
+    new.problems["q"]["groups"] = [{"m": 1, "d": "f16", "d_offset": 1, "bias_type": "f16"}]
+    comparison = compare(old, new)
+    assert [difference.name for difference in comparison.differences] == ["p"]
+    assert comparison.gaps == ("q has other groups in new: not compared",)
+
+
 def test_runs_with_nothing_in_common_are_refused() -> None:
     with pytest.raises(UsageError, match="no problem of one name and shape"):
         compare(run("old", {"p": STEADY}), run("new", {"q": STEADY}))

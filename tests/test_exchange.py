@@ -37,11 +37,15 @@ def test_a_group_that_is_there_many_times_is_exchanged_once() -> None:
 @given(st.sampled_from(LAYOUTS), st.sampled_from(LAYOUTS), st.sampled_from(["none", "n", "m"]))
 def test_exchanging_keeps_every_place_in_memory(a: str, b: str, bias: str) -> None:
     layouts = f"a_layout: {a}, b_layout: {b}, d_layout: col, bias: {bias}"
-    some = make_problem(f"m: 24, n: 40, k: 64, lda: 72, ldb: 80, ldc: 50, ldd: 48, {layouts}")
+    offsets = "a_offset: 1, b_offset: 2, c_offset: 3, d_offset: 4"
+    lds = "lda: 72, ldb: 80, ldc: 50, ldd: 48"
+    some = make_problem(f"m: 24, n: 40, k: 64, {lds}, {offsets}, {layouts}")
     (before,), (after,) = some.groups, exchanged(some).groups
     assert (after.m, after.n, after.k) == (before.n, before.m, before.k)
     assert (after.lda, after.ldb) == (before.ldb, before.lda)
     assert (after.ldc, after.ldd) == (before.ldc, before.ldd)
+    assert (after.a_offset, after.b_offset) == (before.b_offset, before.a_offset)
+    assert (after.c_offset, after.d_offset) == (before.c_offset, before.d_offset)
     # What of an operand's rows lies across memory does so for the other operand.
     assert (after.across("a"), after.across("b")) == (before.across("b"), before.across("a"))
     assert not after.across("c") and not after.across("d")

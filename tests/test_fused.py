@@ -155,6 +155,7 @@ def groups(draw: st.DrawFn) -> str:
         "lda": -(-k // 8) * 8 or 8,
         "ldb": -(-k // 8) * 8 or 8,
         "ldd": columns + draw(st.integers(0, 3)),
+        "d_offset": draw(st.integers(0, 3)),
         "alpha": draw(st.sampled_from([1, 1, 0, -0.75])),
         "beta": draw(st.sampled_from([0, 1, -1.5])),
         "bias": draw(st.sampled_from(BIASES)),
@@ -165,7 +166,8 @@ def groups(draw: st.DrawFn) -> str:
     if gate == "none" and draw(st.booleans()):
         keys["inplace"] = "true"
     else:
-        keys |= {"c": draw(st.sampled_from(list(dtypes.BY_NAME))), "ldc": n + 1}
+        c = draw(st.sampled_from(list(dtypes.BY_NAME)))
+        keys |= {"c": c, "ldc": n + 1, "c_offset": draw(st.integers(0, 3))}
     return ", ".join(f"{key}: {value}" for key, value in keys.items())
 
 

@@ -89,11 +89,12 @@ EXCHANGING = [kernel for kernel in KERNELS if kernel.name == "128x256-x"]
         ("beta: 0, n: 64, bias: n", "bias", "computes D = alpha A B and nothing more"),
         ("n: 64, activation: relu", "activation", "computes D = alpha A B and nothing more"),
         ("n: 64, gate: pairs", "gate", "computes D = alpha A B and nothing more"),
-        ("n: 60", "n", "make n and ldd multiples of 8, or"),
-        ("beta: 0, n: 64, ldd: 68", "ldd", "make n and ldd multiples of 8, or"),
-        ("n: 62, d: f32", "n", "make n and ldd multiples of 4, or"),
-        ("n: 63, m: 60, d_layout: col", "m", "make m and ldd multiples of 8, or"),
-        ("n: 63, ldd: 68, d_layout: col", "ldd", "make m and ldd multiples of 8, or"),
+        ("n: 60", "n", "make n, ldd and d_offset multiples of 8, or"),
+        ("beta: 0, n: 64, ldd: 68", "ldd", "make n, ldd and d_offset multiples of 8, or"),
+        ("beta: 0, n: 64, d_offset: 4", "d_offset", "make n, ldd and d_offset multiples of 8, or"),
+        ("n: 62, d: f32", "n", "make n, ldd and d_offset multiples of 4, or"),
+        ("n: 63, m: 60, d_layout: col", "m", "make m, ldd and d_offset multiples of 8, or"),
+        ("n: 63, ldd: 68, d_layout: col", "ldd", "make m, ldd and d_offset multiples of 8, or"),
     ],
 )
 def test_what_no_kernel_that_exchanges_operands_computes_is_refused_where_only_they_are_chosen(

@@ -59,7 +59,8 @@ def test_a_group_needs_only_its_sizes() -> None:
     assert dataclasses.replace(group, marks={}) == Group(
         m=17, n=128, k=64, a="bf16", b="bf16", c="bf16", d="bf16",
         a_layout="row", b_layout="col", d_layout="row",
-        lda=64, ldb=64, ldc=128, ldd=128, alpha=1.0, beta=0.0,
+        lda=64, ldb=64, ldc=128, ldd=128, a_offset=0, b_offset=0, c_offset=0, d_offset=0,
+        alpha=1.0, beta=0.0,
         inplace=False, bias="none", bias_type="bf16", activation="none", gate="none", marks={},
     )  # fmt: skip
 
@@ -156,7 +157,8 @@ def test_columns_hold_one_entry_per_group() -> None:
         listed(
             "{m: 1, n: 2, k: 3, count: 2}",
             "{m: 4, n: 5, k: 6, a: f16, b: bf16, c: f32, d: f16, d_layout: col, lda: 7, ldb: 8, "
-            "ldc: 9, ldd: 10, alpha: 0.5, beta: 2, bias: m, bias_type: f32, activation: silu}",
+            "ldc: 9, ldd: 10, a_offset: 1, b_offset: 2, c_offset: 3, d_offset: 127, "
+            "alpha: 0.5, beta: 2, bias: m, bias_type: f32, activation: silu}",
             "{m: 1, n: 2, k: 3}",
         )
     )
@@ -178,6 +180,10 @@ def test_columns_hold_one_entry_per_group() -> None:
         "ldb": [3, 3, 8, 3],
         "ldc": [2, 2, 9, 2],
         "ldd": [2, 2, 10, 2],
+        "a_offset": [0, 0, 1, 0],
+        "b_offset": [0, 0, 2, 0],
+        "c_offset": [0, 0, 3, 0],
+        "d_offset": [0, 0, 127, 0],
         "alpha": [1, 1, 0.5, 1],
         "beta": [0, 0, 2, 0],
         "inplace": [False, False, False, False],
@@ -282,8 +288,8 @@ def test_each_more_group_is_as_much_more_work_to_read() -> None:
         (
             "{m: 1, n: 1, k: 1, transpose: 1}", 28,
             "unknown key 'transpose' in a group; the keys are m, n, k, count, a, b, c, d, "
-            "a_layout, b_layout, d_layout, lda, ldb, ldc, ldd, alpha, beta, inplace, bias, "
-            "bias_type, activation, gate",
+            "a_layout, b_layout, d_layout, lda, ldb, ldc, ldd, a_offset, b_offset, c_offset, "
+            "d_offset, alpha, beta, inplace, bias, bias_type, activation, gate",
         ),
         (
             "{m: 1, n: 1, k: 1, <<: 1}", 28,
@@ -356,6 +362,14 @@ def test_each_more_group_is_as_much_more_work_to_read() -> None:
         (
             "{m: 1, n: 8, k: 1, inplace: true, ldc: 9, ldd: 10}", 43,
             "ldc is 9 and ldd 10, but in place they are the same; leave ldc out",
+        ),
+        (
+            "{m: 1, n: 8, k: 1, inplace: true, c_offset: 1}", 43,
+            "c_offset is 1 and d_offset 0, but in place they are the same; leave c_offset out",
+        ),
+        (
+            "{m: 1, n: 8, k: 1, a_offset: 128}", 38,
+            "a_offset must be an integer from 0 to 127, not 128",
         ),
         (
             "{m: 2147483647, n: 1, k: 1, lda: 1099511627775}", 9,
@@ -433,8 +447,13 @@ def test_a_gated_d_has_half_of_the_columns_and_c_has_all() -> None:
 
 
 def test_in_place_c_is_d() -> None:
-    [group] = groups("{m: 3, n: 8, k: 1, d: f32, ldd: 11, inplace: true}")
-    assert (group.c, group.ldc) == ("f32", 11)
+    [group] = groups("{m: 3, n: 8, k: 1, d: f32, ldd: 11, d_offset: 5, inplace: true}")
+    assert (group.c, group.ldc, group.c_offset) == ("f32", 11, 5)
+
+
+def test_each_operand_has_an_offset_of_its_own() -> None:
+    [group] = groups("{m: 3, n: 8, k: 1, b_offset: 1, d_offset: 5}")
+    assert (group.a_offset, group.b_offset, group.c_offset, group.d_offset) == (0, 1, 0, 5)
 
 
 def test_a_bias_has_the_type_of_d_and_as_many_numbers_as_its_side() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -74,6 +75,23 @@ def test_an_address_is_where_the_arena_lies_and_the_operand_in_it(operand: str) 
     offsets = getattr(made.layout, operand)
     assert bf16.tolist() == [ADDRESS + offsets[0], ADDRESS + offsets[3], ADDRESS + offsets[4]]
     assert f16.tolist() == [ADDRESS + offsets[2]]
+
+
+def test_an_operand_begins_so_many_elements_behind_a_boundary_of_256_bytes() -> None:
+    offsets = {"a": 1, "b": 127, "c": 3, "d": 5}
+    told = ", ".join(f"{operand}_offset: {offset}" for operand, offset in offsets.items())
+    plan = plan_of(f"m: 24, n: 40, k: 64, c: f32, beta: 1, {told}, count: 2")
+    columns, spans = plan.problem.columns, []
+    for operand, length in (("a", 24 * 64), ("b", 40 * 64), ("c", 24 * 40), ("d", 24 * 40)):
+        begins, (size, _) = getattr(plan.layout, operand), columns.size(operand)
+        assert set((begins % 256).tolist()) == {offsets[operand] * size % 256}
+        spans += [(begin, begin + length * size) for begin in begins.tolist()]
+    assert all(end <= begin for (_, end), (begin, _) in pairwise(sorted(spans)))
+
+
+def test_in_place_c_begins_where_d_does() -> None:
+    layout = plan_of("m: 24, n: 40, k: 64, beta: 1, d_offset: 5, inplace: true").layout
+    assert layout.c.tolist() == layout.d.tolist() and layout.d[0] % 256 == 10
 
 
 def test_a_tile_whose_sums_a_bias_joins_says_where_that_is_and_how_much_of_it() -> None:

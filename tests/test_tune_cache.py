@@ -121,6 +121,10 @@ WITH_C = {**GROUP, "beta": 1}
         (GROUP, {**GROUP, "lda": 72}),
         (GROUP, {**GROUP, "ldb": 72}),
         (GROUP, {**GROUP, "ldd": 136}),
+        (GROUP, {**GROUP, "a_offset": 1}),
+        (GROUP, {**GROUP, "b_offset": 1}),
+        (GROUP, {**GROUP, "d_offset": 1}),
+        (WITH_C, {**WITH_C, "c_offset": 1}),
         (GROUP, {**GROUP, "alpha": 2}),
         (GROUP, WITH_C),
         (WITH_C, {**WITH_C, "c": "f32"}),
@@ -156,6 +160,7 @@ def test_the_order_of_groups_changes_the_fingerprint() -> None:
         (WITH_C, {**WITH_C, "beta": -3}),
         (GROUP, {**GROUP, "c": "f32"}),  # is not read
         (GROUP, {**GROUP, "ldc": 136}),
+        (GROUP, {**GROUP, "c_offset": 1}),
         ({**GROUP, "count": 2}, {**GROUP, "lda": 64, "count": 2}),
     ],
 )

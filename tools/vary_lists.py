@@ -31,6 +31,9 @@ ADDED = {
     "dcol": {"d_layout": "col"},
     "f32": {"d": "f32"},
     "alpha": {"alpha": "0.5"},
+    "abase": {"a_offset": "1"},
+    "bbase": {"b_offset": "1"},
+    "dbase": {"d_offset": "1"},
 }
 LESS = {"oddn": ("n", 1), "oddk": ("k", 4)}  # the extent that is taken so much from
 TURNS = {
@@ -48,7 +51,7 @@ SHIPPED = {
     "dsv3_dn_p": ("beta", "bias", "oddn", "inplace"),
     "lora_up": ("beta", "bias", "inplace"),
     "qwen3_dn_z": ("beta", "bias", "silu", "gelu", "oddn"),
-    "qwen3_gu_z": ("silu", "swiglu", "pairs"),
+    "qwen3_gu_z": ("silu", "swiglu", "pairs", "abase", "bbase", "dbase"),
     "seed10-bf16": ("beta", "bias"),
     "short96": ("beta", "bias", "silu", "betaf32"),
     "tiny1k": ("beta", "gelu"),

@@ -30,12 +30,14 @@ template <class C>
 struct Shared {
     alignas(1024) uint8_t ring[C::ring_bytes];
     alignas(1024) Staging<C::buffers, C::staging_bytes> staging[C::consumers];
+    // That a bias is multiplied by. compute-sanitizer takes them for as many rows as a tile has, wherever the next
+    // one lies by its descriptor, so there is as much behind them.
+    Ones ones[C::joins ? 1 : 0];
     Tile tiles[RECORDS];  // those at work and those that come next, in turn
     uint64_t full[C::most_stages];
     uint64_t empty[C::most_stages];
     uint64_t tile_full[RECORDS];
     uint64_t tile_empty[RECORDS];     // of the cluster's first CTA: it hands out for all
-    Ones ones[C::joins ? 1 : 0];      // that a bias is multiplied by
     Aside<C, C::pingpong> aside[C::consumers];
     uint64_t turn[C::consumers];      // to multiply; only where there are two
     Cursor next[C::consumers];        // where its stages begin; pingpong only

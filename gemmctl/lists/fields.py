@@ -14,6 +14,7 @@ FORMAT = 1  # what `gemmctl:` says at the top of a list
 MAX_EXTENT = 2**31 - 1  # the kernels' tables hold m, n and k in 32 bits
 MAX_LD = 2**40 - 1  # elements: further apart, no two rows fit into any memory
 MAX_GROUPS = 2**20  # in one problem
+MAX_OFFSET = 127  # elements: as many of 16 bits as lie between boundaries of 256 bytes
 FLOAT32_MAX = (2 - 2.0**-23) * 2.0**127
 FLOAT32_MIN = 2.0**-149
 
@@ -118,6 +119,8 @@ def unprintable(name: str) -> str | None:
 TYPES = tuple(dtypes.BY_NAME)
 OPERANDS = ("bf16", "f16")  # what the kernels multiply
 
+_OFFSET = "elements (default 0) from a boundary of 256 bytes to"
+
 # Every key of a group and of defaults.
 FIELDS: dict[str, Integer | Flag | Choice | Float32] = {
     "m": Integer("rows of A, C and D", 0, MAX_EXTENT),
@@ -135,6 +138,7 @@ FIELDS: dict[str, Integer | Flag | Choice | Float32] = {
     "ldb": Integer("leading dimension of B in elements (default: packed)", 1, MAX_LD),
     "ldc": Integer("leading dimension of C in elements (default: packed)", 1, MAX_LD),
     "ldd": Integer("leading dimension of D in elements (default: packed)", 1, MAX_LD),
+    **{f"{x}_offset": Integer(f"{_OFFSET} {x.upper()}'s first", 0, MAX_OFFSET) for x in "abcd"},
     "alpha": Float32("factor of A B (default 1)"),
     "beta": Float32("factor of C (default 0: C is not read)"),
     "inplace": Flag("C is D's memory (default false)"),
@@ -149,6 +153,7 @@ FIELDS: dict[str, Integer | Flag | Choice | Float32] = {
 
 DEFAULTS: dict[str, Any] = {
     "a": "bf16", "a_layout": "row", "b_layout": "col", "d_layout": "row",
+    "a_offset": 0, "b_offset": 0, "d_offset": 0,
     "alpha": 1.0, "beta": 0.0, "count": 1,
     "inplace": False, "bias": "none", "activation": "none", "gate": "none",
 }  # fmt: skip

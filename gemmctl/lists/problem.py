@@ -20,6 +20,7 @@ import numpy.typing as npt
 from gemmctl.errors import Mark, UsageError
 from gemmctl.operands import activations, dtypes
 
+WORD = 16  # bytes, on multiples of which wide loads and stores lie
 LAYOUTS = ("row", "col")
 BIASES = ("none", "n", "m")  # n: a number for each column of x; m: for each row
 ACTIVATIONS = tuple(activations.FUNCTIONS)
@@ -53,8 +54,9 @@ def factors(gate: str, n: int, columns: range) -> tuple[range, ...]:
 class Group:
     """One matrix product, every default filled in. alpha and beta are float32 values.
 
-    inplace: C is D's memory. The others of the last five are words in BIASES, an element type, and
-    words in ACTIVATIONS and GATES.
+    The offsets are elements from a boundary of 256 bytes to an operand's first. inplace: C is D's
+    memory. The others of the last five are words in BIASES, an element type, and words in
+    ACTIVATIONS and GATES.
     """
 
     m: int
@@ -71,6 +73,10 @@ class Group:
     ldb: int
     ldc: int
     ldd: int
+    a_offset: int
+    b_offset: int
+    c_offset: int
+    d_offset: int
     alpha: float
     beta: float
     inplace: bool
@@ -150,6 +156,10 @@ class Columns:
     ldb: npt.NDArray[np.int64]
     ldc: npt.NDArray[np.int64]
     ldd: npt.NDArray[np.int64]
+    a_offset: npt.NDArray[np.int64]
+    b_offset: npt.NDArray[np.int64]
+    c_offset: npt.NDArray[np.int64]
+    d_offset: npt.NDArray[np.int64]
     alpha: npt.NDArray[np.float64]
     beta: npt.NDArray[np.float64]
     inplace: npt.NDArray[np.bool_]
@@ -174,6 +184,12 @@ class Columns:
         found: npt.NDArray[np.bool_] = getattr(self, key) != LAYOUTS.index(along)
         return found
 
+    def off_words(self, operand: str) -> npt.NDArray[np.bool_]:
+        """Where lines of an operand, what is contiguous of it, begin off 16-byte words."""
+        ld, offset = getattr(self, f"ld{operand}"), getattr(self, f"{operand}_offset")
+        found: npt.NDArray[np.bool_] = (ld | offset) * self.size(operand) % WORD != 0
+        return found
+
     @cached_property
     def d_columns(self) -> npt.NDArray[np.int64]:
         """Columns of each D: n, or half of it with a gate."""
@@ -188,8 +204,8 @@ class Columns:
     @cached_property
     def whole_words(self) -> npt.NDArray[np.bool_]:
         """Groups whose D, which lies by rows, has rows of whole 16-byte words."""
-        word = 16 // self.size("d")
-        found: npt.NDArray[np.bool_] = (self.d_columns % word == 0) & (self.ldd % word == 0)
+        begins = self.off_words("d")
+        found: npt.NDArray[np.bool_] = (self.d_columns * self.size("d") % WORD == 0) & ~begins
         return found
 
     @cached_property
@@ -240,6 +256,8 @@ def _exchanged(
         b=of.a,
         lda=of.ldb,
         ldb=of.lda,
+        a_offset=of.b_offset,
+        b_offset=of.a_offset,
         a_layout=mirrored(of.b_layout),
         b_layout=mirrored(of.a_layout),
         d_layout=mirrored(of.d_layout),

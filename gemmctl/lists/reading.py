@@ -282,10 +282,11 @@ def _read_group(node: Node, defaults: _Fields, errors: Errors) -> _Read | None:
 
 
 def _fill_in(value: dict[str, Any]) -> tuple[int, list[tuple[str, str]]]:
-    """Fill in a group's leading dimensions; its bytes, and what is wrong, each with its key.
+    """Fill in a group's leading dimensions and where C begins.
 
-    Those that are too small are mended, so that what else is wrong with the group can be told.
-    ``{whose}`` in a message stands for the group, where the key is of defaults.
+    Returns its bytes, and what is wrong, each with its key. What is too small is mended, so that
+    what else is wrong with the group can be told. ``{whose}`` in a message stands for the group,
+    where the key is of defaults.
     """
     wrong, mended = [], {}
     gated, m, n = value["gate"] != "none", value["m"], value["n"]
@@ -299,6 +300,7 @@ def _fill_in(value: dict[str, Any]) -> tuple[int, list[tuple[str, str]]]:
         least = extents[inner] or 1
         if ld == "ldc" and value["inplace"]:
             value.setdefault("ldc", value["ldd"])
+            value.setdefault("c_offset", value["d_offset"])
         elif value.setdefault(ld, least) < least:
             told = (
                 f"{ld} is {value[ld]}, but {inner} = {least} elements of {operand.upper()} lie "
@@ -307,6 +309,7 @@ def _fill_in(value: dict[str, Any]) -> tuple[int, list[tuple[str, str]]]:
             wrong.append((ld, told))
             mended[ld] = least
         size += extents[outer] * value[ld] * _SIZES[value[operand]]
+    value.setdefault("c_offset", 0)
     if value["bias"] != "none":
         size += extents[value["bias"]] * _SIZES[value["bias_type"]]
     if value["inplace"]:
@@ -320,7 +323,7 @@ def _not_in_place(value: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if value["gate"] != "none":
         told = "D of a gate has half of C's columns{whose} and cannot be its memory"
         yield "inplace", f"{told}; leave inplace out"
-    for ours, theirs in (("c", "d"), ("ldc", "ldd")):
+    for ours, theirs in (("c", "d"), ("ldc", "ldd"), ("c_offset", "d_offset")):
         if value[ours] != value[theirs]:
             told = f"{ours} is {value[ours]} and {theirs} {value[theirs]}{{whose}}"
             yield ours, f"{told}, but in place they are the same; leave {ours} out"

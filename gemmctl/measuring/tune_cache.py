@@ -44,7 +44,8 @@ def fingerprint(problem: Problem) -> str:
     lines = [
         [
             *(g.m, g.n, g.depth, g.a, g.b, g.d, g.a_layout, g.b_layout, g.d_layout),
-            *(g.lda, g.ldb, g.ldd, g.alpha == 1, *((g.c, g.ldc) if g.beta else ())),
+            *(g.lda, g.ldb, g.ldd, g.a_offset, g.b_offset, g.d_offset, g.alpha == 1),
+            *((g.c, g.ldc, g.c_offset) if g.beta else ()),
             *(() if g.plain else (g.bias, g.bias_type, g.activation, g.gate)),
         ]
         for g in problem.groups

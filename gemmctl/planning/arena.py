@@ -11,7 +11,7 @@ from gemmctl.planning.arrays import Ints
 
 POISON = 0xFF  # of which every byte of D is made before a run: NaN in every type
 FENCE = 256  # bytes of POISON kept before and after every D, to show writes outside it
-ALIGNMENT = 256  # bytes; every operand starts on such a boundary (TMA itself needs 16)
+ALIGNMENT = 256  # bytes: offsets count from such boundaries (TMA itself needs 16)
 
 
 @dataclass(frozen=True)
@@ -52,19 +52,20 @@ def lay_out(problem: Problem) -> tuple[Layout, int]:
     lds = {"a": columns.lda, "b": columns.ldb, "c": columns.ldc, "d": columns.ldd}
     spans = {name: runs[name] * lds[name] * size[name] for name in "abcd"}
 
-    def place(lengths: Ints, start: int, gap: int = 0) -> tuple[Ints, int]:
-        padded = (lengths + gap + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
+    def place(lengths: Ints, offsets: Ints, start: int, gap: int = 0) -> tuple[Ints, int]:
+        padded = (offsets + lengths + gap + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
         ends = start + np.cumsum(padded)
-        return ends - padded, int(ends[-1]) if len(ends) else start
+        return ends - padded + offsets, int(ends[-1]) if len(ends) else start
 
+    own_c = has_c & apart
     unread = int(spans["c"][~has_c & apart].max(initial=0))
-    a, end = place(spans["a"], 0)
-    b, end = place(spans["b"], end)
-    c, end = place(np.where(has_c & apart, spans["c"], 0), end)
-    (shared,), end = place(np.array([unread]), end)
-    bias, end = place(biases, end)
+    a, end = place(spans["a"], columns.a_offset * size["a"], 0)
+    b, end = place(spans["b"], columns.b_offset * size["b"], end)
+    c, end = place(spans["c"] * own_c, columns.c_offset * size["c"] * own_c, end)
+    (shared,), end = place(np.array([unread]), np.array([0]), end)
+    bias, end = place(biases, np.zeros_like(biases), end)
     d_begin = end
-    d, end = place(spans["d"], d_begin + FENCE, gap=FENCE)
+    d, end = place(spans["d"], columns.d_offset * size["d"], d_begin + FENCE, gap=FENCE)
     read = columns.depth * (m * size["a"] + n * size["b"]) + m * n * has_c * size["c"] + biases
     useful = read + m * columns.d_columns * size["d"]
     c = np.where(columns.inplace, d, np.where(has_c, c, shared))

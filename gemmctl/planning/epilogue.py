@@ -7,7 +7,7 @@ import numpy as np
 from gemmctl.kernels.constants import ACTIVATION_RELU, BIAS_N, RESIDUES, TYPE_F32
 from gemmctl.lists.problem import Problem
 from gemmctl.planning.arrays import Flags, Ints
-from gemmctl.planning.fitting import STRIDE_END, STRIDE_STEP
+from gemmctl.planning.fitting import STRIDE_END
 
 # From which the L2 adds to D: it does so at two thirds of the rate that memory allows, which
 # shorter sums would wait for. 128 of 1536x2048 with K 512: 1280 us, not 1120; 32 of that size with
@@ -51,16 +51,14 @@ def may_begin(problem: Problem, groups: Ints) -> Flags:
 def may_join(problem: Problem, groups: Ints) -> Flags:
     """Groups whose bias may join their sums, as one more product of theirs, by one.
 
-    It is along n, which is even, for its numbers come in twos: of half of two compute-sanitizer
-    says that it is not aligned. It has the type of A and B, and alpha, which would multiply it,
-    too, is 1. With an activation but relu behind it there is nothing to gain: what is to be done
-    once the sums are there then takes longer than to multiply the next tile, and this would wait
-    for that.
+    It is along n, has the type of A and B, and alpha, which would multiply it, too, is 1. With an
+    activation but relu behind it there is nothing to gain: what is to be done once the sums are
+    there then takes longer than to multiply the next tile, and this would wait for that.
     """
     columns = problem.columns
     alike = (columns.bias[groups] == BIAS_N) & (columns.bias_type[groups] == columns.a[groups])
     unscaled = (columns.alpha[groups] == 1) & (columns.depth[groups] > 0)
-    found: Flags = alike & unscaled & (columns.n[groups] % 2 == 0) & light(problem, groups)
+    found: Flags = alike & unscaled & light(problem, groups)
     return found
 
 
@@ -89,14 +87,14 @@ def c_by_elements(problem: Problem, groups: Ints) -> Flags:
     """Groups whose C TMA cannot bring: in the order that a gate needs, or with rows too long."""
     columns = problem.columns
     row_bytes = columns.ldc[groups] * columns.size("c")[groups]
-    far = row_bytes >= np.where(row_bytes % STRIDE_STEP == 0, STRIDE_END, STRIDE_END // RESIDUES)
+    far = row_bytes >= np.where(columns.off_words("c")[groups], STRIDE_END // RESIDUES, STRIDE_END)
     found: Flags = (columns.beta[groups] != 0) & (far | (columns.gate[groups] != 0))
     return found
 
 
 def c_by_residues(problem: Problem, groups: Ints) -> Flags:
-    """Groups whose C has rows that TMA cannot step over, but over every eighth of them."""
+    """Groups whose C has rows that begin off 16-byte words: every eighth of them begin alike."""
     columns = problem.columns
-    off = columns.ldc[groups] * columns.size("c")[groups] % STRIDE_STEP != 0
-    found: Flags = (columns.beta[groups] != 0) & off & ~c_by_elements(problem, groups)
+    off = (columns.beta != 0) & columns.off_words("c")
+    found: Flags = off[groups] & ~c_by_elements(problem, groups)
     return found

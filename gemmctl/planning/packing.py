@@ -65,18 +65,17 @@ def pack(problem: Problem, a: Ints, b: Ints, begin: int, unaligned: Flags) -> Pa
 
     ``problem`` has every D by rows. Its operands lie at ``a`` and ``b``, and the arena ends at
     ``begin`` without copies: byte offsets. Groups with ``unaligned`` kernels have B left where it
-    is, and A woven. Else an operand of a single line is not copied, since nothing steps from it to
-    another; only its leading dimension is a legal one.
+    is, and A woven. Else an operand of a single line that begins on a 16-byte boundary is not
+    copied, since nothing steps from it to another; only its leading dimension is a legal one.
     """
-    columns = problem.columns
     lines, lengths = _stored(problem)
-    sizes, lds, offsets = _both(columns.size("a"), columns.size("b")), _lds(problem), _both(a, b)
-    read = columns.active & (columns.depth > 0)
+    sizes, lds, offsets = _sizes(problem), _lds(problem), _both(a, b)
     none = np.zeros_like(unaligned)
-    woven, left = _both(unaligned & read, none), _both(none, unaligned)
-    wrong = (_wrong(problem) & ~left) | woven
+    woven, left = _both(unaligned, none) & _read(problem), _both(none, unaligned)
+    wrong = ((_step_wrong(problem) | _begin_wrong(problem)) & ~left) | woven
     per_line = words(lengths * sizes, woven)
-    copied = np.append(np.flatnonzero(woven), np.flatnonzero(wrong & ~woven & (lines > 1)))
+    stepped = (lines > 1) | _begin_wrong(problem)
+    copied = np.append(np.flatnonzero(woven), np.flatnonzero(wrong & ~woven & stepped))
     taken = -(-(lines * per_line * STRIDE_STEP)[copied] // ALIGNMENT) * ALIGNMENT
     ends = begin + np.cumsum(taken)
     lies = offsets.copy()
@@ -104,12 +103,10 @@ def left_in_place(problem: Problem, groups: Ints) -> Flags:
     To multiply it takes longer than what TMA reads, but it is not copied; A is in any case.
     """
     columns = problem.columns
-    size = columns.size("b")[groups]
     m, n, k = columns.m[groups], columns.n[groups], columns.depth[groups]
-    off = columns.ldb[groups] * size % STRIDE_STEP != 0
-    may: Flags = off & copied_beside(problem)[groups] & (n > 1) & (k > 0)
-    a_off = columns.lda[groups] * columns.size("a")[groups] % STRIDE_STEP != 0
-    saved = (n - np.where(a_off, 0, m)) * k * size * may
+    off_a, off_b = (columns.off_words(operand)[groups] for operand in "ab")
+    may: Flags = off_b & copied_beside(problem)[groups] & (n > 1) & (k > 0)
+    saved = (n - np.where(off_a, 0, m)) * k * columns.size("b")[groups] * may
     flop = 2 * m * n * k * may
     worth: Flags = may & (saved.sum() > LEFT_BYTES + flop.sum() / LEFT_FLOP)
     return worth
@@ -138,27 +135,41 @@ def remedies(problem: Problem) -> list[str]:
     """What to change in a list so that nothing of it is packed, as in ``k 1001 -> 1008``."""
     columns = problem.columns
     lines, _ = _stored(problem)
-    packed_a, packed_b = np.split(_wrong(problem) & (lines > 1), 2)
+    packed_a, packed_b = np.split(_step_wrong(problem) & (lines > 1), 2)
+    begun_a, begun_b = np.split(_begin_wrong(problem), 2)
     along_k = ~columns.across("a") & ~columns.across("b")
     by_k = along_k & (columns.lda == columns.k) & (columns.ldb == columns.k)
     found: list[str] = []
-    for name, values, size, wanted in (
-        ("k", columns.k, columns.size("a"), by_k & (packed_a | packed_b)),
-        ("lda", columns.lda, columns.size("a"), packed_a & ~by_k),
-        ("ldb", columns.ldb, columns.size("b"), packed_b & ~by_k),
+    for name, values, legal, wanted in (
+        ("k", columns.k, _legal(columns.k, columns.size("a")), by_k & (packed_a | packed_b)),
+        ("lda", columns.lda, _legal(columns.lda, columns.size("a")), packed_a & ~by_k),
+        ("ldb", columns.ldb, _legal(columns.ldb, columns.size("b")), packed_b & ~by_k),
+        ("a_offset", columns.a_offset, np.zeros_like(columns.a_offset), begun_a),
+        ("b_offset", columns.b_offset, np.zeros_like(columns.b_offset), begun_b),
     ):
-        pairs = np.stack([values, _legal(values, size)], axis=1)[wanted]
-        found += [f"{name} {value} -> {legal}" for value, legal in np.unique(pairs, axis=0)]
+        pairs = np.stack([values, legal], axis=1)[wanted]
+        found += [f"{name} {value} -> {better}" for value, better in np.unique(pairs, axis=0)]
     return found
 
 
-def _wrong(problem: Problem) -> Flags:
+def _step_wrong(problem: Problem) -> Flags:
     """Operands with strides that TMA cannot step; where nothing is multiplied nothing is read."""
-    columns = problem.columns
-    stride = _lds(problem) * _both(columns.size("a"), columns.size("b"))
-    read = columns.active & (columns.depth > 0)
-    wrong: Flags = np.tile(read, 2) & ((stride % STRIDE_STEP != 0) | (stride >= STRIDE_END))
+    stride = _lds(problem) * _sizes(problem)
+    wrong: Flags = _read(problem) & ((stride % STRIDE_STEP != 0) | (stride >= STRIDE_END))
     return wrong
+
+
+def _begin_wrong(problem: Problem) -> Flags:
+    """The same of operands that begin where TMA cannot."""
+    columns = problem.columns
+    begin = _both(columns.a_offset, columns.b_offset) * _sizes(problem)
+    wrong: Flags = _read(problem) & (begin % STRIDE_STEP != 0)
+    return wrong
+
+
+def _read(problem: Problem) -> Flags:
+    """Operands that are multiplied at all."""
+    return np.tile(problem.columns.active & (problem.columns.depth > 0), 2)
 
 
 def _stored(problem: Problem) -> tuple[Ints, Ints]:
@@ -167,6 +178,10 @@ def _stored(problem: Problem) -> tuple[Ints, Ints]:
     across = np.concatenate([columns.across("a"), columns.across("b")])
     extents, k = _both(columns.m, columns.n), np.tile(columns.k, 2)
     return np.where(across, k, extents), np.where(across, extents, k)
+
+
+def _sizes(problem: Problem) -> Ints:
+    return _both(problem.columns.size("a"), problem.columns.size("b"))
 
 
 def _lds(problem: Problem) -> Ints:

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from gemmctl.errors import Mark
+from gemmctl.errors import Mark, listed
 from gemmctl.kernels.constants import REDUCED_ROWS
 from gemmctl.kernels.cubins import Kernel
-from gemmctl.lists.problem import LAYOUTS, Columns, Group, Problem
+from gemmctl.lists.problem import LAYOUTS, WORD, Columns, Group, Problem
 from gemmctl.operands import dtypes
 from gemmctl.planning.exchange import exchanged
 from gemmctl.planning.fitting import NEAR_BYTES
@@ -165,10 +165,11 @@ def _by_columns(problem: Problem, kernels: Sequence[Kernel]) -> Iterator[Rule]:
         )
 
     def elements(group: Group) -> Iterator[Refusal]:
-        run, word = "m" if group.across("d") else "n", 16 // dtypes.BY_NAME[group.d].size
+        run, word = "m" if group.across("d") else "n", WORD // dtypes.BY_NAME[group.d].size
+        keys = run, "ldd", "d_offset"
         yield (
-            group.where(run if getattr(group, run) % word else "ldd"),
-            f"{kernels[0].name} only writes whole 16-byte words of D; make {run} and ldd "
+            group.where(next((key for key in keys if getattr(group, key) % word), "ldd")),
+            f"{kernels[0].name} only writes whole 16-byte words of D; make {listed(keys)} "
             f"multiples of {word}, or {leave}",
         )
 

@@ -11,6 +11,7 @@ from functools import cached_property
 import numpy as np
 
 from gemmctl.errors import UsageError
+from gemmctl.lists.fields import DEFAULTS
 from gemmctl.measuring.ratio import MIN_SAMPLES, interval, verdict
 from gemmctl.showing import changes
 from gemmctl.showing.report import Record
@@ -102,7 +103,7 @@ def compare(old: Saved, new: Saved, *, only: Sequence[str] = (), force: bool = F
     common = [
         name
         for name, problem in before.items()
-        if name in after and after[name]["groups"] == problem["groups"]
+        if name in after and _groups(after[name]) == _groups(problem)
     ]
     if not common:
         raise UsageError(f"{old.path} and {new.path} have no problem of one name and shape")
@@ -152,6 +153,16 @@ def _chosen(
         }
 
     return chosen(old), chosen(new)
+
+
+def _groups(problem: Record) -> list[object]:
+    """A problem's groups; those of a run before there was a key have what it is by default."""
+    return [
+        {**DEFAULTS, "c_offset": 0, "bias_type": group.get("d"), **group}
+        if isinstance(group, dict)
+        else group
+        for group in problem["groups"]
+    ]
 
 
 def _hardly_measured(run: Saved, problems: Sequence[Record]) -> Iterator[str]:

@@ -317,6 +317,70 @@ def test_c_of_every_type_is_added_wherever_its_rows_lie(
         assert wrong(made, session, spec) == []
 
 
+# Elements of A, B, C and D behind a boundary of 256 bytes: on words of 2, 4 and 8 bytes and none.
+OFFSETS = [(1, 0, 0, 0), (0, 2, 0, 1), (3, 5, 1, 0), (0, 0, 7, 4), (4, 7, 2, 3), (127, 6, 125, 126)]
+
+
+def begun(kernel: Kernel, more: str = "") -> str:
+    """A list whose operands begin at OFFSETS, with rows that all begin alike or do not."""
+    step = 1 if takes_all(kernel) else 8  # of D
+    shapes = [(1, 1, 1), (1, 264, 72), (40, 1, 64), (83, 200, 136), (300, 257, 1001)]
+    groups = "".join(
+        f"      - {{m: {m}, n: {n}, k: {k}, {padded(kernel, m, n, k)}, a_offset: {a}, "
+        f"b_offset: {b}, d_offset: {d * step % 128}{'' if 'true' in more else f', c_offset: {c}'}"
+        f"{more}}}\n"
+        for m, n, k in ((m, columns_for(kernel, n), k) for m, n, k in shapes)
+        for a, b, c, d in OFFSETS
+    )
+    return f"{head_of(kernel)}  - name: begun\n    groups:\n{groups}"
+
+
+@pytest.mark.parametrize("kind", data.KINDS)
+def test_every_kernel_is_right_wherever_operands_begin(
+    device: CudaDevice, kernel: Kernel, kind: data.Kind
+) -> None:
+    made, spec = planned(begun(kernel), kernel), DataSpec(kind, 71)
+    assert made.packing.bytes
+    with ran(device, made, spec) as session:
+        assert wrong(made, session, spec) == []
+        repeat_alike(session, made, 100)
+
+
+@every_fusing_kernel
+@pytest.mark.parametrize(
+    "more",
+    [
+        *(f", beta: -0.5, c: {c}" for c in dtypes.BY_NAME),
+        ", beta: 1, inplace: true",
+        ", beta: 1, bias: n, activation: silu",
+        ", bias: n",
+        ", bias: m, activation: relu",
+    ],
+)
+def test_what_is_fused_is_right_wherever_c_and_d_begin(
+    device: CudaDevice, kernel: Kernel, more: str
+) -> None:
+    made, spec = planned(begun(kernel, more), kernel), DataSpec("normal", 73)
+    with ran(device, made, spec) as session:
+        assert wrong(made, session, spec) == []
+        repeat_alike(session, made, 10)
+
+
+@pytest.mark.parametrize("beta", [0, 1])
+@pytest.mark.parametrize("gate", ["halves", "pairs"])
+def test_a_gate_is_right_wherever_operands_begin(device: CudaDevice, gate: str, beta: int) -> None:
+    groups = ", ".join(
+        f"{{m: 83, n: {n}, k: 72, gate: {gate}, beta: {beta}, a_offset: {a}, b_offset: {b}, "
+        f"c_offset: {c}, d_offset: {d}}}"
+        for n in (128, 130, 528)
+        for a, b, c, d in OFFSETS
+    )
+    made = planned(f"{head('bf16', 'bf16')}  - {{name: x, groups: [{groups}]}}\n")
+    spec = DataSpec("normal", 79)
+    with ran(device, made, spec) as session:
+        assert wrong(made, session, spec) == []
+
+
 @every_fusing_kernel
 def test_in_place_a_last_row_has_the_same_bits_every_time_whatever_lies_behind_it(
     device: CudaDevice, kernel: Kernel
@@ -661,13 +725,15 @@ def test_tensor_maps_of_residues_are_those_of_the_driver(
 @pytest.mark.parametrize("kind", data.KINDS)
 @pytest.mark.parametrize("dtype", ["bf16", "f16", "f32"])
 @pytest.mark.parametrize("across", [False, True], ids=["along", "across"])
+@pytest.mark.parametrize("offset", [0, 3])
 def test_the_gpu_generates_the_bits_that_numpy_does(
-    device: CudaDevice, kind: data.Kind, dtype: str, across: bool
+    device: CudaDevice, kind: data.Kind, dtype: str, across: bool, offset: int
 ) -> None:
     operand = "bf16" if dtype == "f32" else dtype
     layouts = ("col", "row", "col") if across else RCR
     shape = "m: 370, n: 1001, k: 1000, lda: 1008, ldb: 1008, ldc: 1003"
-    text = f"{{{shape}, c: {dtype}, beta: 1}}"
+    begins = f"a_offset: {offset}, b_offset: {offset}, c_offset: {offset}"
+    text = f"{{{shape}, {begins}, c: {dtype}, beta: 1}}"
     made = planned(f"{head(operand, operand, layouts)}  - {{name: x, groups: [{text}]}}\n")
     spec = DataSpec(kind, 1 << 40)
     (product,) = products_of(made, spec, "cuda")

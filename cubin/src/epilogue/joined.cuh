@@ -34,7 +34,8 @@ __device__ __forceinline__ void ready_ones(Ones& ones) {
     ptx::release_to_own_copies();
 }
 
-// Asks for a tile's bias, which this thread waits for later.
+// Asks for a tile's bias, which this thread waits for later. Of an odd number of them the last comes with what
+// shares its four bytes, for a column that is not.
 template <class C>
 __device__ __forceinline__ void find_pairs_later(Pairs<C::blocks>* pairs, const Tile& tile, uint32_t consumer) {
     const uint32_t thread = ptx::opaque(threadIdx.x % 128);
@@ -46,7 +47,7 @@ __device__ __forceinline__ void find_pairs_later(Pairs<C::blocks>* pairs, const 
             const int column = part_of<C>(consumer, block) * 64 + thread / 32 * 16 + h * 8 + thread % 32 / 8 * 2;
             const int left = static_cast<int>(tile.bias_columns()) - column;
             ptx::copy_4(ptx::shared_address(&pairs[thread / 4].of_block[block][h]), tile.bias() + column * 2,
-                        min(max(left, 0), 2) * 2);
+                        left > 0 ? 4 : 0);
         }
 }
 

@@ -88,7 +88,7 @@ __device__ __forceinline__ void add_shifted(float (&sums)[count], uint32_t stage
 #pragma unroll
     for (uint32_t e = 0; e < 2; ++e) {
         const uint32_t residue = thread % 4 * 2 + e;
-        const uint32_t shift = residue * static_cast<uint32_t>(c.row_bytes()) % 16;
+        const uint32_t shift = static_cast<uint32_t>(c.address + residue * c.row_bytes()) % 16;
         from[e] = stage + residue * pitch + residue_lead(residue) * RESIDUE_ROW_BYTES + shift +
                   column * bytes;
     }

@@ -29,6 +29,13 @@ __device__ __forceinline__ void store_tile(float (&sums)[count], uint32_t m0, ui
         const uint32_t buffer = ptx::opaque(ptx::shared_address(staging[turn++ % buffers]));
         const uint32_t end = begin + rows < width ? begin + rows : width;
         if constexpr (buffers == 1) ptx::warpgroup_sync(consumer);  // all have read what was in it
+        // All but the words themselves is found before they are staged: what is loaded behind that waits until
+        // it is done. The rows of a thread lie multiples of eight apart, so that its words have the same place
+        // in all of them.
+        const uint32_t first = thread / row_words, word = thread % row_words;
+        const uint32_t from = buffer + (word / 8 * rows + first) * 128 + ((word ^ first) % 8) * 16;
+        WordsOfD<Output, step> to(d, m0 + begin + first, column + word * (64 / row_words));
+        if constexpr (width % step != 0) to.end(width - begin - first);
 #pragma unroll
         for (uint32_t row = begin; row < end; row += 16) {
             float values[8];
@@ -37,12 +44,6 @@ __device__ __forceinline__ void store_tile(float (&sums)[count], uint32_t m0, ui
                 values[i] = row / 2 + i < count ? sums[row / 2 + i] : 0;
             stage_rows<Output, rows>(buffer, row - begin, thread, values);
         }
-        // All but the words themselves is found before the barrier, on which everybody waits. The rows of a
-        // thread lie multiples of eight apart, so that its words have the same place in all of them.
-        const uint32_t first = thread / row_words, word = thread % row_words;
-        const uint32_t from = buffer + (word / 8 * rows + first) * 128 + ((word ^ first) % 8) * 16;
-        WordsOfD<Output, step> to(d, m0 + begin + first, column + word * (64 / row_words));
-        if constexpr (width % step != 0) to.end(width - begin - first);
         // With two buffers this is enough: who writes this one again has passed the other's barrier,
         // and so have all who read this one before.
         ptx::warpgroup_sync(consumer);
@@ -81,28 +82,51 @@ __device__ __forceinline__ void copy_rows(uint32_t buffer, const TargetD& d, uin
         }
     } else {
         const uint32_t warp = thread / 32, lane = thread % 32;
-        // Two columns, 32 apart. The permutation of row + 4 differs in its last bit but two.
-        const uint32_t first = Output::half ? lane / 8 * 16 + lane % 8 * 2 : lane * 4;
-        const uint32_t second = Output::half ? first + 64 : first + buffer_rows * 128;
-        int mine = static_cast<int>(lane) < left ? rows - static_cast<int>(warp) : 0;
-        int other = static_cast<int>(lane + 32) < left && !gated ? mine : 0;
+        const bool one = static_cast<int>(lane) < left;
+        const bool other = static_cast<int>(lane + 32) < left && !gated;
+        const uint64_t step = 4 * d.ld * Output::size;
         uint64_t to = d.address + ((m0 + warp) * d.ld + d_column + lane) * Output::size;
-        const uint64_t to_step = 4 * d.ld * Output::size;
-        uint32_t flip = warp * 16, from = buffer + warp * 128;
-#pragma unroll 4
-        for (int row = 0; row < rows; row += 4) {
+        // Where every other row has this lane's column, and the one in between: its permutation differs in its
+        // last bit but two. The column 32 further on of the former, of 16 bits, is where the latter has the first.
+        const uint32_t first = (Output::half ? lane / 8 * 16 + lane % 8 * 2 : lane * 4) ^ warp * 16;
+        uint32_t at = buffer + warp * 128 + first, between = buffer + warp * 128 + (first ^ 64);
+        const auto load = [](uint32_t address) {
+            return Output::half ? ptx::load_shared_16(address) : ptx::load_shared_32(address);
+        };
+        const auto load_both = [&](uint32_t (&bits)[2], uint32_t at, uint32_t between) {
+            bits[0] = load(at);
+            bits[1] = load(Output::half ? between : at + buffer_rows * 128);
+        };
+        const auto store_both = [&](const uint32_t (&bits)[2], bool one, bool other) {
             if constexpr (Output::half) {
-                ptx::store_16(to, ptx::load_shared_16(from + (first ^ flip)), mine > 0);
-                ptx::store_16(to + 64, ptx::load_shared_16(from + (second ^ flip)), other > 0);
+                ptx::store_16(to, bits[0], one);
+                ptx::store_16(to + 64, bits[1], other);
             } else {
-                ptx::store_32(to, ptx::load_shared_32(from + (first ^ flip)), mine > 0);
-                ptx::store_32(to + 128, ptx::load_shared_32(from + (second ^ flip)), other > 0);
+                ptx::store_32(to, bits[0], one);
+                ptx::store_32(to + 128, bits[1], other);
             }
-            to += to_step;
-            from += 512;
-            flip ^= 64;
-            mine -= 4;
-            other -= 4;
+            to += step;
+        };
+#pragma unroll 1
+        for (; rows >= 8; rows -= 8) {
+            uint32_t bits[2][2];
+#pragma unroll
+            for (int i = 0; i < 2; ++i)
+                load_both(bits[i], (i % 2 ? between : at) + i * 512, (i % 2 ? at : between) + i * 512);
+#pragma unroll
+            for (int i = 0; i < 2; ++i) store_both(bits[i], one, other);
+            at += 1024;
+            between += 1024;
+        }
+        // Of the last rows of D there may be fewer.
+#pragma unroll 1
+        for (; rows > 0; rows -= 4) {
+            uint32_t bits[2];
+            load_both(bits, at, between);
+            store_both(bits, one && rows > static_cast<int>(warp), other && rows > static_cast<int>(warp));
+            const uint32_t next = between + 512;
+            between = at + 512;
+            at = next;
         }
     }
 }
@@ -121,6 +145,7 @@ __device__ __forceinline__ void store_any(float (&sums)[count], uint32_t flags, 
         const uint32_t thread = ptx::opaque(threadIdx.x % 128);
         const uint32_t buffer = ptx::opaque(ptx::shared_address(staging[turn++ % buffers]));
         if constexpr (buffers == 1) ptx::warpgroup_sync(consumer);  // all have read what was in it
+        const TargetD target = d;  // before rows are staged: what is loaded behind that waits for it
 #pragma unroll
         for (uint32_t chunk = 0; chunk < width; chunk += rows) {
             if (chunk != begin) continue;
@@ -145,7 +170,7 @@ __device__ __forceinline__ void store_any(float (&sums)[count], uint32_t flags, 
             }
         }
         ptx::warpgroup_sync(consumer);
-        const int height = static_cast<int>(min(width, d.m - m0)) - static_cast<int>(begin);
-        copy_rows<Output, rows>(buffer, d, flags, m0 + begin, column, min(height, static_cast<int>(rows)));
+        const int height = static_cast<int>(min(width, target.m - m0)) - static_cast<int>(begin);
+        copy_rows<Output, rows>(buffer, target, flags, m0 + begin, column, min(height, static_cast<int>(rows)));
     }
 }

@@ -151,7 +151,8 @@ extern "C" __global__ void __launch_bounds__(FILL_THREADS)
                 continue;
             }
             uint16_t* to = reinterpret_cast<uint16_t*>(fill.ptr) + i * fill.row_step;
-            if (fill.row_step % 8 == 0) {  // whole 16-byte words, the last few elements one by one
+            // In whole 16-byte words, the last few elements one by one.
+            if (fill.row_step % 8 == 0 && fill.ptr % 16 == 0) {
                 for (uint32_t c = threadIdx.x * 8; c < fill.cols; c += blockDim.x * 8) {
                     alignas(16) uint16_t eight[8];
 #pragma unroll

@@ -12,7 +12,6 @@ import numpy as np
 from gemmctl.device.base import repeat
 from gemmctl.errors import DeviceFailed, listed
 from gemmctl.judging.manner import Manner
-from gemmctl.planning.fitting import STRIDE_STEP
 from gemmctl.planning.plan import Plan
 
 if TYPE_CHECKING:
@@ -124,10 +123,7 @@ def require_words(plan: Plan, groups: Sequence[int], who: str) -> None:
     To gather them is to put them on 16-byte boundaries, which is what others need time for.
     """
     columns = plan.problem.columns
-    if any(
-        (getattr(columns, f"ld{of}")[groups] * columns.size(of)[groups] % STRIDE_STEP).any()
-        for of in "ab"
-    ):
+    if any(columns.off_words(of)[groups].any() for of in "ab"):
         raise Inapplicable(
             f"operands are gathered for {who} before the time begins, which would put their rows "
             "on 16-byte boundaries"

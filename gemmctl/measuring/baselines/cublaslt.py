@@ -10,6 +10,7 @@ import ctypes
 from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
+from math import gcd
 from typing import TYPE_CHECKING, Any
 
 from gemmctl.judging.manner import Manner
@@ -32,6 +33,7 @@ from gemmctl.measuring.baselines.cublas import (
     Product,
     products,
 )
+from gemmctl.planning.arena import ALIGNMENT
 from gemmctl.planning.plan import Plan
 
 if TYPE_CHECKING:
@@ -46,6 +48,7 @@ DESC_EPILOGUE = 7
 DESC_BIAS_POINTER = 8  # to numbers of D's type, as none other is asked for
 PREF_MAX_WORKSPACE_BYTES = 1
 PREF_REDUCTION_SCHEME_MASK = 3
+PREF_MIN_ALIGNMENT_BYTES = (5, 6, 7, 8)  # of A, B, C and D
 REDUCTION_COMPUTE_TYPE = 2  # parts of a split sum are kept in float32
 EPILOGUE_DEFAULT, EPILOGUE_BIAS = 1, 4
 EPILOGUES = {"none": 0, "relu": 2, "gelu_tanh": 32}  # added to that of a bias
@@ -92,9 +95,10 @@ class Matmul:
     def candidates(self, product: Product) -> list[Algo]:
         """The kernels that the heuristics name, the most promising first.
 
-        They are for operands on multiples of 256 bytes, where the arena has them. Raises
-        Inapplicable if there is none.
+        Raises Inapplicable if there is none.
         """
+        for attribute, bytes_ in zip(PREF_MIN_ALIGNMENT_BYTES, alignments(product), strict=True):
+            self._set("MatmulPreference", self._wish, attribute, ctypes.c_uint32(bytes_))
         found, count = (Heuristic * CANDIDATES)(), ctypes.c_int()
         told = self._handle, self._desc(product), *self.layouts(product), self._wish
         self._heuristics(*told, ctypes.c_int(CANDIDATES), found, ctypes.byref(count))
@@ -153,6 +157,11 @@ def epilogue(product: Product) -> int:
     return of_bias + EPILOGUES[product.activation] or EPILOGUE_DEFAULT
 
 
+def alignments(product: Product) -> tuple[int, ...]:
+    """The powers of two, in bytes, that A, B, C and D lie on multiples of: ALIGNMENT at most."""
+    return tuple(gcd(at, ALIGNMENT) for at in (product.a, product.b, product.c, product.d))
+
+
 def _require_fusible(group: Group) -> None:
     """Raise Inapplicable if cublasLt fuses something else than a group's bias or activation."""
     if group.activation == "gelu":
@@ -182,7 +191,7 @@ def fastest(session: CudaSession, plan: Plan) -> Calls:
     matmul = Matmul(Library(session, "cublasLt"), cleanup)
     room = device.allocate(STREAMS * WORKSPACE_BYTES, cleanup)
     algos: dict[tuple[Any, ...], Algo] = {}
-    kinds = [(one.layouts, one.op_a, one.op_b, epilogue(one)) for one in found]
+    kinds = [(one.layouts, alignments(one), one.op_a, one.op_b, epilogue(one)) for one in found]
     for product, kind in zip(found, kinds, strict=True):
         if kind not in algos:
             algos[kind] = _fastest_algo(session, matmul, product, room)
