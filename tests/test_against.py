@@ -244,6 +244,12 @@ def test_cublas_says_what_it_cannot_run(group: str, reason: str) -> None:
         cublas.products(plan_of(group), 0)
 
 
+def test_a_c_whose_rows_lie_too_far_apart_to_be_copied_is_told() -> None:
+    (product,) = cublas.products(plan_of("m: 1, n: 8, k: 8, beta: 1, ldc: 1073741824"), 0)
+    with pytest.raises(Inapplicable, match=r"rows lie above 2147483647 bytes apart$"):
+        _ = product.copy
+
+
 def test_cublas_adds_no_c_of_another_type_than_d() -> None:
     plan = plan_of("m: 8, n: 8, k: 8, beta: 1, c: f32")
     with opened(plan, NORMAL, FakeCublas()) as session:

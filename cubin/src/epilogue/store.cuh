@@ -107,6 +107,8 @@ __device__ __forceinline__ void copy_rows(uint32_t buffer, const TargetD& d, uin
             }
             to += step;
         };
+        // Two rows of a warp at a time, all of whose columns are loaded first. Beside the sums there are registers
+        // for no more: else the compiler lets each store wait for its load again.
 #pragma unroll 1
         for (; rows >= 8; rows -= 8) {
             uint32_t bits[2][2];

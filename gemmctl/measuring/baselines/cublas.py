@@ -73,7 +73,7 @@ class Product:
     def copy(self) -> tuple[tuple[int, int], tuple[int, int], int, int] | None:
         """Of Gpu.copy_rows, before the stream: C to D; None if C is D, or not read.
 
-        Raises Inapplicable if they are of different types.
+        Raises Inapplicable if they are of different types, or their rows too far apart.
         """
         if self.c == self.d:
             return None
@@ -81,6 +81,8 @@ class Product:
             told = f"C is {self.addend}, D {self.output}"
             raise Inapplicable(f"cuBLAS adds to D in place, and {told}")
         size = dtypes.BY_NAME[self.output].size
+        if max(self.ldd, self.ldc) * size > INT_MAX:  # CU_DEVICE_ATTRIBUTE_MAX_PITCH
+            raise Inapplicable(f"C is copied to D, and rows lie above {INT_MAX} bytes apart")
         return (self.d, self.ldd * size), (self.c, self.ldc * size), self.m * size, self.n
 
     @property
