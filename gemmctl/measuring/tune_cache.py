@@ -17,7 +17,7 @@ from typing import Any
 from gemmctl.device.base import Facts
 from gemmctl.kernels.constants import WIDTH_STEP
 from gemmctl.kernels.cubins import Manifest
-from gemmctl.lists.problem import Problem
+from gemmctl.lists.problem import Group, Problem
 from gemmctl.planning.exchange import exchanged
 from gemmctl.planning.plan import Plan, alike
 from gemmctl.planning.tiling import MOST_PARTS, Choice, grid, machine_of
@@ -39,18 +39,24 @@ def fingerprint(problem: Problem) -> str:
     """A hash of all that may change which choice is best; neither names nor values do.
 
     Of the scalars only whether alpha is 1 and beta is 0, of C nothing where it is not read, of
-    what is fused only what there is.
+    what is fused only what there is; where operands begin only if one does so off a boundary, for
+    what was measured before that could be said stays known.
     """
     lines = [
         [
             *(g.m, g.n, g.depth, g.a, g.b, g.d, g.a_layout, g.b_layout, g.d_layout),
-            *(g.lda, g.ldb, g.ldd, g.a_offset, g.b_offset, g.d_offset, g.alpha == 1),
-            *((g.c, g.ldc, g.c_offset) if g.beta else ()),
+            *(g.lda, g.ldb, g.ldd, g.alpha == 1, *((g.c, g.ldc) if g.beta else ())),
             *(() if g.plain else (g.bias, g.bias_type, g.activation, g.gate)),
+            *(begins if any(begins := _begins(g)) else ()),
         ]
         for g in problem.groups
     ]
     return hashlib.sha256(json.dumps(lines).encode()).hexdigest()
+
+
+def _begins(group: Group) -> tuple[int, ...]:
+    c_offset = group.c_offset if group.beta else 0
+    return group.a_offset, group.b_offset, c_offset, group.d_offset
 
 
 class TuneCache:

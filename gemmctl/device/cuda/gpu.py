@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from operator import attrgetter
 from time import monotonic, sleep
 from typing import Any
 from uuid import UUID
@@ -284,8 +285,8 @@ class Gpu:
     def quantiles(self) -> int:
         """Where the numbers that normal data consist of lie on the device, for the fill kernel."""
         if not self._quantiles:
-            types = dtypes.BY_NAME.values()
-            parts = [data.quantiles(dtype).view(np.uint8) for dtype in sorted(types, key=_code)]
+            types = sorted(dtypes.BY_NAME.values(), key=attrgetter("code"))
+            parts = [data.quantiles(dtype).view(np.uint8) for dtype in types]
             numbers = np.concatenate(parts)
             self._quantiles = self.allocate(numbers.nbytes, ExitStack())
             self.upload(self._quantiles, numbers)
@@ -415,10 +416,6 @@ class Fan:
         for stream, event in zip(others, self._events[1:], strict=True):
             call(driver.cuEventRecord, event, stream)
             call(driver.cuStreamWaitEvent, main, event, 0)
-
-
-def _code(dtype: dtypes.DType) -> int:
-    return dtype.code
 
 
 def _launch_config(
