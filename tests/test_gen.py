@@ -391,7 +391,7 @@ def test_every_list_of_a_family_takes_10_us_to_3_ms_and_fits_a_gpu(kind: str) ->
         assert problem.name.startswith(kind)
         columns = problem.columns
         m, n, k = columns.m, columns.n, columns.k
-        a, b, d = (columns.size(operand) for operand in "abd")
+        a, b, d = (columns.sizes[operand] for operand in "abd")
         stored = (a * m * k + b * k * n + 2 * d * m * n).sum()  # in place or not
         moved = (
             (m * n > 0) * (a * m * k + b * k * n) + (1 + columns.accumulates) * d * m * n

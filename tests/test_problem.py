@@ -193,7 +193,7 @@ def test_columns_hold_one_entry_per_group() -> None:
         "gate": [0, 0, 0, 0],
     }
     assert found.columns.m.dtype == np.int64
-    assert [found.columns.size(operand).tolist()[2] for operand in "abcd"] == [2, 2, 4, 2]
+    assert [found.columns.sizes[operand].tolist()[2] for operand in "abcd"] == [2, 2, 4, 2]
     assert found.columns is found.columns
     with pytest.raises(ValueError, match="read-only"):
         found.columns.m[0] = 2

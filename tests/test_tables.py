@@ -83,7 +83,7 @@ def test_an_operand_begins_so_many_elements_behind_a_boundary_of_256_bytes() -> 
     plan = plan_of(f"m: 24, n: 40, k: 64, c: f32, beta: 1, {told}, count: 2")
     columns, spans = plan.problem.columns, []
     for operand, length in (("a", 24 * 64), ("b", 40 * 64), ("c", 24 * 40), ("d", 24 * 40)):
-        begins, (size, _) = getattr(plan.layout, operand), columns.size(operand)
+        begins, (size, _) = getattr(plan.layout, operand), columns.sizes[operand]
         assert set((begins % 256).tolist()) == {offsets[operand] * size % 256}
         spans += [(begin, begin + length * size) for begin in begins.tolist()]
     assert all(end <= begin for (_, end), (begin, _) in pairwise(sorted(spans)))

@@ -173,10 +173,10 @@ class Columns:
         """Products that each element sums up: Group.depth."""
         return np.where(self.alpha == 0, 0, self.k)
 
-    def size(self, operand: str) -> npt.NDArray[np.int64]:
+    @cached_property
+    def sizes(self) -> Mapping[str, npt.NDArray[np.int64]]:
         """Bytes of an element of ``a``, ``b``, ``c`` or ``d``, or of a bias, by ``bias_type``."""
-        codes: npt.NDArray[np.int64] = getattr(self, operand)
-        return _SIZES[codes]
+        return {operand: _SIZES[getattr(self, operand)] for operand in (*"abcd", "bias_type")}
 
     def across(self, operand: str) -> npt.NDArray[np.bool_]:
         """Where an operand's rows (columns of B) lie across memory: Group.across."""
@@ -184,11 +184,16 @@ class Columns:
         found: npt.NDArray[np.bool_] = getattr(self, key) != LAYOUTS.index(along)
         return found
 
-    def off_words(self, operand: str) -> npt.NDArray[np.bool_]:
+    @cached_property
+    def off_words(self) -> Mapping[str, npt.NDArray[np.bool_]]:
         """Where lines of an operand, what is contiguous of it, begin off 16-byte words."""
-        ld, offset = getattr(self, f"ld{operand}"), getattr(self, f"{operand}_offset")
-        found: npt.NDArray[np.bool_] = (ld | offset) * self.size(operand) % WORD != 0
-        return found
+
+        def off(operand: str) -> npt.NDArray[np.bool_]:
+            ld, offset = getattr(self, f"ld{operand}"), getattr(self, f"{operand}_offset")
+            found: npt.NDArray[np.bool_] = (ld | offset) * self.sizes[operand] % WORD != 0
+            return found
+
+        return {operand: off(operand) for operand in "abcd"}
 
     @cached_property
     def d_columns(self) -> npt.NDArray[np.int64]:
@@ -204,8 +209,8 @@ class Columns:
     @cached_property
     def whole_words(self) -> npt.NDArray[np.bool_]:
         """Groups whose D, which lies by rows, has rows of whole 16-byte words."""
-        begins = self.off_words("d")
-        found: npt.NDArray[np.bool_] = (self.d_columns * self.size("d") % WORD == 0) & ~begins
+        whole = self.d_columns * self.sizes["d"] % WORD == 0
+        found: npt.NDArray[np.bool_] = whole & ~self.off_words["d"]
         return found
 
     @cached_property

@@ -37,9 +37,9 @@ def lay_out(problem: Problem) -> tuple[Layout, int]:
     """Place every operand in one arena; also the bytes that a run has to move."""
     columns = problem.columns
     m, n = columns.m, columns.n
-    size = {name: columns.size(name) for name in "abcd"}
+    size = columns.sizes
     has_c, apart = columns.beta != 0, ~columns.inplace
-    biases = columns.bias_length * columns.size("bias_type")
+    biases = columns.bias_length * columns.sizes["bias_type"]
     runs = {
         name: np.where(columns.across(name), across, along)
         for name, along, across in (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from gemmctl.kernels.constants import ACTIVATION_RELU, BIAS_N, RESIDUES, TYPE_F32
-from gemmctl.lists.problem import Problem
+from gemmctl.lists.problem import Columns, Problem
 from gemmctl.planning.arrays import Flags, Ints
 from gemmctl.planning.fitting import STRIDE_END
 
@@ -70,24 +70,32 @@ def added(problem: Problem, groups: Ints) -> Flags:
     of all such D: the L2 adds them while other tiles read C.
     """
     columns = problem.columns
-    near = columns.ldd * columns.size("d") < STRIDE_END
-    plain = (columns.beta == 1) & columns.inplace & ~columns.follows & (columns.d == TYPE_F32)
-    fit = plain & near & columns.whole_words & (columns.depth >= MIXED_K)
-    if not fit.any():
-        return np.take(fit, groups)
+    if not _adds(columns, groups).any():
+        return np.zeros(len(groups), bool)
+    every = np.arange(len(columns.m))
+    adds = _adds(columns, every)
+    near = columns.ldd * columns.sizes["d"] < STRIDE_END
+    fit = adds & near & columns.whole_words & (columns.depth >= MIXED_K)
     by_depth = np.argsort(-columns.depth * fit, kind="stable")
-    elements = columns.m * columns.n * plain
+    elements = columns.m * columns.n * adds
     some = np.empty_like(fit)
     some[by_depth] = np.cumsum(elements[by_depth]) <= ADDED_SHARE * elements.sum()
     found: Flags = fit & (some | (columns.depth >= ADDED_K))
     return np.take(found, groups)
 
 
+def _adds(columns: Columns, groups: Ints) -> Flags:
+    """Groups of D = alpha A B + D with a D of 32 bits."""
+    apart = ~columns.inplace[groups] | columns.follows[groups]
+    found: Flags = ~apart & (columns.beta[groups] == 1) & (columns.d[groups] == TYPE_F32)
+    return found
+
+
 def c_by_elements(problem: Problem, groups: Ints) -> Flags:
     """Groups whose C TMA cannot bring: in the order that a gate needs, or with rows too long."""
     columns = problem.columns
-    row_bytes = columns.ldc[groups] * columns.size("c")[groups]
-    far = row_bytes >= np.where(columns.off_words("c")[groups], STRIDE_END // RESIDUES, STRIDE_END)
+    row_bytes = columns.ldc[groups] * columns.sizes["c"][groups]
+    far = row_bytes >= np.where(columns.off_words["c"][groups], STRIDE_END // RESIDUES, STRIDE_END)
     found: Flags = (columns.beta[groups] != 0) & (far | (columns.gate[groups] != 0))
     return found
 
@@ -95,6 +103,6 @@ def c_by_elements(problem: Problem, groups: Ints) -> Flags:
 def c_by_residues(problem: Problem, groups: Ints) -> Flags:
     """Groups whose C has rows that begin off 16-byte words: every eighth of them begin alike."""
     columns = problem.columns
-    off = (columns.beta != 0) & columns.off_words("c")
-    found: Flags = off[groups] & ~c_by_elements(problem, groups)
+    off = (columns.beta[groups] != 0) & columns.off_words["c"][groups]
+    found: Flags = off & ~c_by_elements(problem, groups)
     return found

@@ -33,6 +33,6 @@ def copied_beside(problem: Problem) -> Flags:
     of each other.
     """
     columns = problem.columns
-    near = columns.ldb * columns.size("b") < NEAR_BYTES
+    near = columns.ldb * columns.sizes["b"] < NEAR_BYTES
     found: Flags = near & (columns.gate == 0) & ~columns.across("a") & ~columns.across("b")
     return found

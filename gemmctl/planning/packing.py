@@ -104,9 +104,9 @@ def left_in_place(problem: Problem, groups: Ints) -> Flags:
     """
     columns = problem.columns
     m, n, k = columns.m[groups], columns.n[groups], columns.depth[groups]
-    off_a, off_b = (columns.off_words(operand)[groups] for operand in "ab")
+    off_a, off_b = (columns.off_words[operand][groups] for operand in "ab")
     may: Flags = off_b & copied_beside(problem)[groups] & (n > 1) & (k > 0)
-    saved = (n - np.where(off_a, 0, m)) * k * columns.size("b")[groups] * may
+    saved = (n - np.where(off_a, 0, m)) * k * columns.sizes["b"][groups] * may
     flop = 2 * m * n * k * may
     worth: Flags = may & (saved.sum() > LEFT_BYTES + flop.sum() / LEFT_FLOP)
     return worth
@@ -141,9 +141,9 @@ def remedies(problem: Problem) -> list[str]:
     by_k = along_k & (columns.lda == columns.k) & (columns.ldb == columns.k)
     found: list[str] = []
     for name, values, legal, wanted in (
-        ("k", columns.k, _legal(columns.k, columns.size("a")), by_k & (packed_a | packed_b)),
-        ("lda", columns.lda, _legal(columns.lda, columns.size("a")), packed_a & ~by_k),
-        ("ldb", columns.ldb, _legal(columns.ldb, columns.size("b")), packed_b & ~by_k),
+        ("k", columns.k, _legal(columns.k, columns.sizes["a"]), by_k & (packed_a | packed_b)),
+        ("lda", columns.lda, _legal(columns.lda, columns.sizes["a"]), packed_a & ~by_k),
+        ("ldb", columns.ldb, _legal(columns.ldb, columns.sizes["b"]), packed_b & ~by_k),
         ("a_offset", columns.a_offset, np.zeros_like(columns.a_offset), begun_a),
         ("b_offset", columns.b_offset, np.zeros_like(columns.b_offset), begun_b),
     ):
@@ -181,7 +181,7 @@ def _stored(problem: Problem) -> tuple[Ints, Ints]:
 
 
 def _sizes(problem: Problem) -> Ints:
-    return _both(problem.columns.size("a"), problem.columns.size("b"))
+    return _both(problem.columns.sizes["a"], problem.columns.sizes["b"])
 
 
 def _lds(problem: Problem) -> Ints:

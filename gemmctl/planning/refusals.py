@@ -199,7 +199,7 @@ def _unaligned(problem: Problem, kernels: Sequence[Kernel]) -> Iterator[Rule]:
     if all(kernel.b_unaligned for kernel in kernels):
         columns = problem.columns
         yield columns.active & (columns.gate != 0), gate
-        yield columns.active & (columns.ldb * columns.size("b") >= NEAR_BYTES), far
+        yield columns.active & (columns.ldb * columns.sizes["b"] >= NEAR_BYTES), far
 
 
 def _too_many_tiles(problem: Problem, columns: Columns) -> Iterator[Refusal]:

@@ -200,7 +200,7 @@ def hashed(plan: Plan, base: int) -> npt.NDArray[np.void]:
     """HASHED records of every D with elements, for operands that lie at ``base``."""
     columns = plan.exchanged.columns
     groups = np.flatnonzero(columns.active)
-    size = columns.size("d")[groups]
+    size = columns.sizes["d"][groups]
     records = np.zeros(len(groups), HASHED)
     records["ptr"] = plan.layout.d[groups].astype(np.uint64) + np.uint64(base)
     records["pitch_bytes"] = columns.ldd[groups] * size

@@ -119,7 +119,7 @@ def asked_of(problem: Problem, groups: Ints, kernel: Kernel, share: Floats | Non
     if (more & ~by_l2).any():
         beta = (columns.beta[groups] != 0) & ~by_l2
         by_elements = c_by_elements(problem, groups)
-        size_c = columns.size("c")[groups]
+        size_c = columns.sizes["c"][groups]
         read = read + of_d * size_c * beta
         steps |= {
             "bias": columns.bias[groups] != 0,

@@ -653,7 +653,7 @@ def test_tensor_maps_are_those_of_the_driver(device: CudaDevice, kernel: Kernel)
             m, n, k = (int(v[group]) for v in (columns.m, columns.n, columns.k))
             if k == 0:  # nothing is loaded, and the maps of nothing stay unused
                 continue
-            width, n_of_c = int(launch.boxes[i]), 128 // int(columns.size("c")[group])
+            width, n_of_c = int(launch.boxes[i]), 128 // int(columns.sizes["c"][group])
             ld_a, ld_b = (int(ld[group]) * size for ld in (columns.lda, columns.ldb))
             halves = columns.gate[group] == GATES.index("halves")
             a: tuple[tuple[int, ...], ...] = (k, m), (ld_a,), (K_TILE, width // kernel.cluster)
@@ -675,7 +675,7 @@ def test_tensor_maps_are_those_of_the_driver(device: CudaDevice, kernel: Kernel)
                 matrices = [(kernel.operand, of_a, *a), None]
             of_group = launch.tiles[launch.tiles["group"] == i]
             if (of_group["c_stages"] > 0).any() and not (of_group["flags"] & TILE_RESIDUES).any():
-                ld_c = int(columns.ldc[group] * columns.size("c")[group])
+                ld_c = int(columns.ldc[group] * columns.sizes["c"][group])
                 dtype_c = "f32" if n_of_c == 32 else "bf16"
                 matrices.append((dtype_c, layout.c, (n, m), (ld_c,), (n_of_c, width)))
             for which, matrix in enumerate(matrices):

@@ -123,7 +123,7 @@ def require_words(plan: Plan, groups: Sequence[int], who: str) -> None:
     To gather them is to put them on 16-byte boundaries, which is what others need time for.
     """
     columns = plan.problem.columns
-    if any(columns.off_words(of)[groups].any() for of in "ab"):
+    if any(columns.off_words[of][groups].any() for of in "ab"):
         raise Inapplicable(
             f"operands are gathered for {who} before the time begins, which would put their rows "
             "on 16-byte boundaries"
