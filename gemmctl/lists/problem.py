@@ -242,6 +242,12 @@ class Columns:
         found: npt.NDArray[np.bool_] = self.inplace & (self.beta != 0)
         return found
 
+    @cached_property
+    def adds(self) -> npt.NDArray[np.bool_]:
+        """Groups whose D is alpha A B + D, and nothing more."""
+        found: npt.NDArray[np.bool_] = self.accumulates & (self.beta == 1) & ~self.follows
+        return found
+
 
 _MIRRORED = dict(zip(LAYOUTS, reversed(LAYOUTS), strict=True))
 _ALONG = {"none": "none", "n": "m", "m": "n"}  # a bias, once rows are columns

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from gemmctl.kernels.constants import ACTIVATION_RELU, BIAS_N, RESIDUES, TYPE_F32
-from gemmctl.lists.problem import Columns, Problem
+from gemmctl.lists.problem import Problem
 from gemmctl.planning.arrays import Flags, Ints
 from gemmctl.planning.fitting import STRIDE_END
 
@@ -70,10 +70,9 @@ def added(problem: Problem, groups: Ints) -> Flags:
     of all such D: the L2 adds them while other tiles read C.
     """
     columns = problem.columns
-    if not _adds(columns, groups).any():
+    if not columns.adds[groups].any():
         return np.zeros(len(groups), bool)
-    every = np.arange(len(columns.m))
-    adds = _adds(columns, every)
+    adds = columns.adds & (columns.d == TYPE_F32)
     near = columns.ldd * columns.sizes["d"] < STRIDE_END
     fit = adds & near & columns.whole_words & (columns.depth >= MIXED_K)
     by_depth = np.argsort(-columns.depth * fit, kind="stable")
@@ -82,13 +81,6 @@ def added(problem: Problem, groups: Ints) -> Flags:
     some[by_depth] = np.cumsum(elements[by_depth]) <= ADDED_SHARE * elements.sum()
     found: Flags = fit & (some | (columns.depth >= ADDED_K))
     return np.take(found, groups)
-
-
-def _adds(columns: Columns, groups: Ints) -> Flags:
-    """Groups of D = alpha A B + D with a D of 32 bits."""
-    apart = ~columns.inplace[groups] | columns.follows[groups]
-    found: Flags = ~apart & (columns.beta[groups] == 1) & (columns.d[groups] == TYPE_F32)
-    return found
 
 
 def c_by_elements(problem: Problem, groups: Ints) -> Flags:
