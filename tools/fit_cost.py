@@ -126,77 +126,28 @@ class Sheet:
         self.of = np.repeat(np.arange(len(measured)), counts)  # the problem of each candidate
         packed = [one.packed_bytes for one in measured for _ in one.seconds]
         self._packed = np.array(packed, dtype=np.float64)
-        works, self._played, self._of_launch, seen = [], [], [], dict[object, int]()
-        rooms: list[int] = []
-        self._queues: dict[int, Queue] = {}  # of candidates of several launches
-        for one in measured:
-            for choices, launches in zip(one.choices, one.launches, strict=True):
-                own = []
-                for number, (choice, launch) in enumerate(zip(choices, launches, strict=True)):
-                    index = seen.setdefault((one.name, number, choice), len(works))
-                    if index == len(works):
-                        asked = asked_of(one.exchanged, launch.groups, launch.kernel)
-                        works.append(work_of(launch, asked))
-                        rooms.append(launch.room)
-                        exact = playing.exact(launch, asked)
-                        order = None if exact else playing.order_of(launch, one.exchanged)
-                        self._played.append(order)
-                    own.append(index)
-                if len(own) > 1:
-                    self._queues[len(self._of_launch)] = side_by_side(launches)
-                self._of_launch.append(own)
-        self._work = _joined(works)
-        self._share = np.minimum(1.0, self._work.entries / rooms)
-        self._ends = np.append(self._work.starts[1:], len(self._work.whole))
-        self._launches = np.concatenate([np.array(own) for own in self._of_launch])
-        self._candidates = np.repeat(
-            np.arange(len(self.seconds)), [len(own) for own in self._of_launch]
-        )
+        launches = np.repeat([len(one.choices[0]) for one in measured], counts)
+        self._single, self._several = np.flatnonzero(launches == 1), np.flatnonzero(launches > 1)
+        self._alone = Alone([one for one in measured if len(one.choices[0]) == 1])
+        self._beside = Beside([one for one in measured if len(one.choices[0]) > 1])
         self.best = np.minimum.reduceat(self.seconds, self.starts)[self.of]
         weights = (self.best / self.seconds) ** SLOWNESS_POWER
         self._matters = np.sqrt([one.weight for one in measured])
         self._weights = weights / np.add.reduceat(weights, self.starts)[self.of]
 
-    def alone(self, constants: Constants) -> Floats:
-        """Cycles of every launch by itself."""
-        times = cost.times_of(self._work, constants)
-        busy = playing.least_busy(self._work, times)
-        for launch, order in enumerate(self._played):
-            if order is not None:
-                groups = slice(self._work.starts[launch], self._ends[launch])
-                own = playing.Times(*(of[groups] for of in vars(times).values()))
-                busy[launch] = playing.makespan(own, order, int(self._work.clusters[launch]))
-        return cost.together(self._work, times, busy, constants)
-
     def estimates(self, constants: Constants) -> Floats:
-        """Seconds of every candidate by the model."""
-        return self._estimates(self.alone(constants), constants)
-
-    def _estimates(self, alone: Floats, constants: Constants) -> Floats:
-        cycles = self._sums(alone, constants)
-        for candidate, queue in self._queues.items():
-            own = self._of_launch[candidate]
-            cycles[candidate] += cost.spread(alone[own], self._share[own], queue, constants)
-            cycles[candidate] -= alone[own].sum()
+        """Seconds of every candidate by the model: what the plan chooses by."""
+        cycles = np.empty_like(self.seconds)
+        cycles[self._single] = self._alone.cycles(constants)
+        cycles[self._several] = self._beside.cycles(constants)
+        for packed in np.unique(self._packed[self._packed > 0]):
+            cycles[self._packed == packed] += cost.copying(int(packed), tiling.H200, constants)
         return cycles / cost.CLOCK_HZ
 
-    def preferences(self, constants: Constants) -> Floats:
-        """What the plan chooses by, of every candidate: it takes each launch that is fastest alone.
-
-        In seconds, of its launches one after another.
-        """
-        return self._sums(self.alone(constants), constants) / cost.CLOCK_HZ
-
-    def _sums(self, alone: Floats, constants: Constants) -> Floats:
-        sums: Floats = np.bincount(self._candidates, alone[self._launches])
-        for packed in np.unique(self._packed[self._packed > 0]):
-            sums[self._packed == packed] += cost.copying(int(packed), tiling.H200, constants)
-        return sums
-
-    def regrets(self, preferences: Floats) -> Floats:
-        """For each problem, what it costs to run the candidate that the plan prefers."""
+    def regrets(self, estimates: Floats) -> Floats:
+        """For each problem, what it costs to run the candidate that the plan takes."""
         chosen = [
-            self.seconds[start:end][preferences[start:end].argmin()]
+            self.seconds[start:end][estimates[start:end].argmin()]
             for start, end in zip(self.starts, [*self.starts[1:], len(self.seconds)], strict=True)
         ]
         return np.array(chosen) / self.best[self.starts] - 1
@@ -209,11 +160,10 @@ class Sheet:
 
     def residuals(self, constants: Constants) -> Floats:
         """What the fit makes small, squared: errors of estimates, and regrets of choices."""
-        alone = self.alone(constants)
-        own, shared = self.errors(self._estimates(alone, constants))
-        preferences = self._sums(alone, constants)
-        least = np.minimum.reduceat(preferences, self.starts)[self.of]
-        chances = np.exp(-np.log(preferences / least) / ERROR)
+        estimates = self.estimates(constants)
+        own, shared = self.errors(estimates)
+        least = np.minimum.reduceat(estimates, self.starts)[self.of]
+        chances = np.exp(-np.log(estimates / least) / ERROR)
         chances /= np.add.reduceat(chances, self.starts)[self.of]
         regrets = np.add.reduceat(chances * (self.seconds / self.best - 1), self.starts)
         return np.concatenate(
@@ -234,6 +184,63 @@ class Sheet:
         """The sum of squares of the residuals, for each problem."""
         found = self.residuals(constants)
         return float(found @ found) / len(self.measured)
+
+
+class Alone:
+    """Candidates of problems of one launch."""
+
+    def __init__(self, measured: Sequence[Measured]) -> None:
+        works, self._played = [], []
+        for one in measured:
+            for (launch,) in one.launches:
+                asked = asked_of(one.exchanged, launch.groups, launch.kernel)
+                works.append(work_of(launch, asked))
+                exact = playing.exact(launch, asked)
+                self._played.append(None if exact else playing.order_of(launch, one.exchanged))
+        if works:
+            self._work = _joined(works)
+            self._ends = np.append(self._work.starts[1:], len(self._work.whole))
+
+    def cycles(self, constants: Constants) -> Floats:
+        """What each takes."""
+        if not self._played:
+            return np.zeros(0)
+        times = cost.times_of(self._work, constants)
+        busy = playing.least_busy(self._work, times)
+        for launch, order in enumerate(self._played):
+            if order is not None:
+                groups = slice(self._work.starts[launch], self._ends[launch])
+                own = playing.Times(*(of[groups] for of in vars(times).values()))
+                busy[launch] = playing.makespan(own, order, int(self._work.clusters[launch]))
+        return cost.together(self._work, times, busy, constants)
+
+
+class Beside:
+    """Candidates of problems of several launches."""
+
+    def __init__(self, measured: Sequence[Measured]) -> None:
+        self._launches: list[tuple[Grid, Problem]] = []  # each way to cut one of them, once
+        self._candidates: list[tuple[list[int], Queue]] = []  # of these launches
+        for one in measured:
+            seen: dict[tuple[int, Choice], int] = {}
+            for choices, launches in zip(one.choices, one.launches, strict=True):
+                own = []
+                for number, (choice, launch) in enumerate(zip(choices, launches, strict=True)):
+                    own.append(seen.setdefault((number, choice), len(self._launches)))
+                    if own[-1] == len(self._launches):
+                        self._launches.append((launch, one.exchanged))
+                self._candidates.append((own, side_by_side(launches)))
+
+    def cycles(self, constants: Constants) -> Floats:
+        """What each takes."""
+        stays = [cost.stay(*launch, constants) for launch in self._launches]
+        machines = [launch.machine for launch, _ in self._launches]
+        return np.array(
+            [
+                cost.side_by_side([stays[i] for i in own], queue, machines[own[0]], constants)
+                for own, queue in self._candidates
+            ]
+        )
 
 
 def _joined(works: Sequence[Work]) -> Work:
@@ -350,7 +357,7 @@ def leave_one_out(sheet: Sheet, found: Fit) -> Iterator[tuple[str, float]]:
             others = np.append(sheet.of_residuals != index, np.ones(len(found.logarithms), bool))
             without = replace(found, logarithms=found.logarithms + found.step(1e-3, others))
             alone = Sheet([one])
-            yield one.name, float(alone.regrets(alone.preferences(without.constants))[0])
+            yield one.name, float(alone.regrets(alone.estimates(without.constants))[0])
 
 
 def read(rows: Sequence[Row], problems: Iterable[Problem]) -> Iterator[Measured]:
@@ -466,15 +473,15 @@ def worst(sheet: Sheet, before: Constants, after: Constants) -> str:
     """The problems whose choices cost most by either, with both choices."""
     columns = []
     for constants in (before, after):
-        preferred = sheet.preferences(constants)
-        own, _ = sheet.errors(sheet.estimates(constants))
-        columns.append((preferred, sheet.regrets(preferred), np.add.reduceat(own**2, sheet.starts)))
+        found = sheet.estimates(constants)
+        own, _ = sheet.errors(found)
+        columns.append((found, sheet.regrets(found), np.add.reduceat(own**2, sheet.starts)))
     rows = []
     for index, one in enumerate(sheet.measured):
         start = sheet.starts[index]
         row = [one.name, len(one.seconds), f"{one.seconds.min() * 1e6:.1f}"]
-        for preferred, regrets, errors in columns:
-            chosen = one.choices[int(preferred[start : start + len(one.seconds)].argmin())]
+        for found, regrets, errors in columns:
+            chosen = one.choices[int(found[start : start + len(one.seconds)].argmin())]
             row += [
                 "+".join(dict.fromkeys(map(str, chosen))),
                 f"{100 * regrets[index]:.1f}",
@@ -491,7 +498,7 @@ def summary(sheets: Sequence[tuple[str, Sheet, Constants]]) -> str:
     """Regrets by kind: of each sheet with each of its constants."""
     rows = []
     for title, sheet, constants in sheets:
-        regrets = 100 * sheet.regrets(sheet.preferences(constants))
+        regrets = 100 * sheet.regrets(sheet.estimates(constants))
         kinds = np.array([one.kind for one in sheet.measured])
         for kind in [*dict.fromkeys(sorted(kinds)), "all"]:
             own = regrets[(kinds == kind) | (kind == "all")]

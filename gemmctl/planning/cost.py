@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from gemmctl.lists.problem import Problem
+from gemmctl.planning import beside
 from gemmctl.planning.arrays import ALONE, Floats, Ints
-from gemmctl.planning.playing import Times, exact, least_busy, makespan, order_of
+from gemmctl.planning.beside import Stay
+from gemmctl.planning.playing import Times, exact, least_busy, makespan, mean_busy, order_of
 from gemmctl.planning.queue import Queue
 from gemmctl.planning.tiling import Grid, Machine
 from gemmctl.planning.work import Asked, Work, asked_of, work_of
@@ -28,7 +30,7 @@ class Constants:
     # A launch
     launch_latency: float = 957.0  # of one that does nothing much, from a cold start
     cluster_latency: float = 1990.0  # more of a kernel that starts in clusters
-    branch_latency: float = 6280.0  # until the next of several side by side has begun
+    branch_latency: float = 4000.0  # until all of several side by side begin, for each but one
     packing_latency: float = 11600.0  # of a launch that packs operands
     packing_bytes: float = 18.0  # that an SM reads or writes in a cycle meanwhile
     # Bytes
@@ -73,6 +75,7 @@ class Constants:
     exposed_feed: float = 0.182  # feeding and multiplying
     exposed_turn: float = 0.0163  # one warpgroup's epilogue and the other's multiplying
     exposed_memory: float = 0.215  # the SMs' work and the bytes from memory
+    early_ends: float = 0.1  # share of the mean end of launches side by side, not of the last one
 
 
 FITTED = Constants()
@@ -100,12 +103,14 @@ def taken(
     constants: Constants = FITTED,
 ) -> float:
     """The same of a launch of which it is known what it asks for, what there is to do and takes."""
-    if exact(launch, asked):
-        busy = least_busy(work, times)
-    else:
-        played = makespan(times, order_of(launch, problem), int(work.clusters[0]))
-        busy = np.array([played])
+    busy = _busy(launch, problem, asked, work, times)
     return float(together(work, times, busy, constants)[0])
+
+
+def _busy(launch: Grid, problem: Problem, asked: Asked, work: Work, times: Times) -> Floats:
+    if exact(launch, asked):
+        return least_busy(work, times)
+    return np.array([makespan(times, order_of(launch, problem), int(work.clusters[0]))])
 
 
 def all_together(
@@ -113,24 +118,58 @@ def all_together(
 ) -> float:
     """Cycles from the start of a run's first launch to the end of its last.
 
-    A stream takes the sum of its launches. Several take as long as the longest of them, or as all
-    work takes when it is spread over all SMs, or as it takes to start one after the other and end
-    like the mean of them, whichever is longest.
+    Those of a single stream take their sum.
     """
-    if not launches:
-        return 0.0
-    alone = np.array([estimate(launch, problem, constants) for launch in launches])
-    share = np.array([min(1.0, launch.entries.sum() / launch.room) for launch in launches])
-    return spread(alone, share, queue, constants)
+    if len({stream for _, stream in queue}) < 2:
+        return float(sum(estimate(launch, problem, constants) for launch in launches))
+    stays = [stay(launch, problem, constants) for launch in launches]
+    return side_by_side(stays, queue, launches[0].machine, constants)
 
 
-def spread(alone: Floats, share: Floats, queue: Queue, constants: Constants = FITTED) -> float:
-    """The same, of launches that take so long by themselves and start on a ``share`` of the GPU."""
-    order, streams = np.transpose(queue)
-    branches = np.bincount(streams, alone[order])
-    even = constants.launch_latency + ((alone - constants.launch_latency) * share).sum()
-    begun = constants.branch_latency * (len(branches) - 1)
-    return float(max(branches.max(), even, begun + branches.mean()))
+def side_by_side(
+    stays: Sequence[Stay], queue: Queue, machine: Machine, constants: Constants = FITTED
+) -> float:
+    """The same of launches on several streams.
+
+    It is not certain which of them ends last, so that a share of the mean end counts, too.
+    """
+    streams = len({stream for _, stream in queue})
+    begin = constants.branch_latency * (streams - 1)
+    found = beside.ends(stays, queue, machine.sm_count, begin)
+    return float((1 - constants.early_ends) * found.max() + constants.early_ends * found.mean())
+
+
+def stay(
+    launch: Grid, problem: Problem, constants: Constants = FITTED, asked: Asked | None = None
+) -> Stay:
+    """How long a launch keeps its SMs where all its CTAs find one at once.
+
+    Where two share an SM, what ends last has it to itself. CTAs with an entry each leave behind
+    that, those with several one after the other.
+    """
+    asked = asked or asked_of(problem, launch.groups, launch.kernel, launch.share)
+    work = work_of(launch, asked)
+    times = times_of(work, constants)
+    even = float(together(work, times, mean_busy(work, times), constants)[0])
+    if launch.kernel.ctas_per_sm > 1:
+        work = replace(work, sharing=np.ones_like(work.sharing))
+        times = times_of(work, constants)
+    busy = _busy(launch, problem, asked, work, times)
+    last = max(even, float(together(work, times, busy, constants)[0]))
+    entries, clusters = int(work.entries[0]), int(work.clusters[0])
+    if entries > clusters:
+        later = (np.arange(clusters) + 0.5) / clusters
+        leaves = np.maximum(last - 2 * (last - even) * later, 0.0)
+    else:
+        each = np.where(launch.parts > 1, times.part, times.whole)
+        own = np.sort(np.repeat(each, launch.whole * launch.parts))[::-1]
+        leaves = np.append(np.full(clusters - len(own), last), last - busy[0] + own)
+    return Stay(
+        leaves=np.repeat(leaves, launch.kernel.cluster),
+        even=even,
+        rounds=entries / clusters,
+        halves=launch.kernel.ctas_per_sm > 1,
+    )
 
 
 def at_least(

@@ -21,7 +21,7 @@ from gemmctl.operands import dtypes
 from gemmctl.planning import cost, tail, tiles, tiling
 from gemmctl.planning.arena import Layout, lay_out
 from gemmctl.planning.arrays import Ints
-from gemmctl.planning.choosing import choose
+from gemmctl.planning.choosing import choose, choose_beside
 from gemmctl.planning.exchange import exchanged, swapped
 from gemmctl.planning.fitting import takes
 from gemmctl.planning.packing import Packing, left_in_place, pack
@@ -169,19 +169,14 @@ def _plan(
 ) -> Plan:
     started = perf_counter()
     work = exchanged(problem)
-    launches: list[Launch] = []
     sorts = list(alike(work, kernels))
-    even = len(sorts) == 1  # others beside it would take what its end leaves idle
-    for groups, fitting in sorts:
-        if choices is None and launch not in TOGETHER:
+    launches: list[Launch] = []
+    if choices is None and launch not in TOGETHER:
+        for groups, fitting in sorts:
             launches += _choose_each(work, groups, fitting, machine, split=launch == "serial")
-            continue
-        if choices is None:
-            ((choice, planned),) = choose(work, [groups], fitting, machine, even=even)
-        else:
-            choice = choices[len(launches)]
-            planned = _as_chosen(work, groups, fitting, choice, machine, even)
-        launches.append(tiles.cut(work, planned, choice))
+    else:
+        cuts = _cuts(work, sorts, machine, choices)
+        launches += [tiles.cut(work, planned, choice) for choice, planned in cuts]
     columns = problem.columns
     m, n, k = columns.m, columns.n, columns.depth
     layout, moved = lay_out(problem)
@@ -226,6 +221,31 @@ def alike(problem: Problem, kernels: Sequence[Kernel]) -> Iterator[tuple[Ints, l
         for some, able in ((groups[left], unaligned), (groups[~left], aligned)):
             if len(some):
                 yield some, [one for one in able if takes(one, problem, some)]
+
+
+def _cuts(
+    problem: Problem,
+    sorts: Sequence[tuple[Ints, Sequence[Kernel]]],
+    machine: Machine,
+    choices: Sequence[Choice] | None,
+) -> list[tuple[Choice, Grid]]:
+    """How the launches of a problem are cut, by these choices or as the cost model finds.
+
+    The end of one that is alone is evened: of several, others would take what it leaves idle.
+    """
+    even = len(sorts) == 1
+    if choices is not None:
+        return [
+            (choice, _as_chosen(problem, *launch, choice, machine, even))
+            for choice, launch in zip(choices, sorts, strict=False)
+        ]
+    if len(sorts) > 1:
+        return choose_beside(problem, sorts, machine)
+    return [
+        cut
+        for groups, fitting in sorts
+        for cut in choose(problem, [groups], fitting, machine, even=True)
+    ]
 
 
 def _choose_each(

@@ -51,19 +51,26 @@ def exact(launch: Grid, asked: Asked) -> bool:
     return all((of == of[0]).all() for of in (*alike, *asked.steps.values()))
 
 
-def least_busy(work: Work, times: Times) -> Floats:
-    """Cycles that the SMs are busy with each launch at least; ``makespan`` finds how many."""
+def mean_busy(work: Work, times: Times) -> Floats:
+    """Cycles that the SMs would be busy with each launch if all were for as long."""
     split = work.parts > 1
     each: Floats = np.where(split, work.parts * times.part, times.whole)
     total = each * work.whole
+    if split.any():
+        total = total + work.sums * times.add_up
+    mean: Floats = np.add.reduceat(total, work.starts) / work.clusters
+    return mean
+
+
+def least_busy(work: Work, times: Times) -> Floats:
+    """Cycles that the SMs are busy with each launch at least; ``makespan`` finds how many."""
+    split, mean = work.parts > 1, mean_busy(work, times)
     longest = shortest = times.whole
     late = np.where(work.first, 0.0, times.whole)
     if split.any():
-        total = total + work.sums * times.add_up
         longest = np.where(split, times.part + times.add_up, times.whole)
         shortest = np.where(split, np.minimum(times.part, times.add_up), times.whole)
         late = np.where(split, times.add_up, late)
-    mean = np.add.reduceat(total, work.starts) / work.clusters
     rounds = -(-work.entries // work.clusters)
     played = np.maximum(mean, rounds * np.minimum.reduceat(shortest, work.starts))
     played = np.maximum(played, np.maximum.reduceat(longest, work.starts))
