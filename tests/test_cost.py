@@ -600,7 +600,7 @@ def together(*groups: str, streams: int, constants: Constants) -> tuple[list[flo
     return alone, cost.all_together(launches, in_turn(len(groups), streams), some, constants)
 
 
-STARTING = replace(IDEAL, launch_latency=5000, branch_latency=3000)
+STARTING = replace(IDEAL, branch_latency=3000)
 
 
 @pytest.mark.parametrize("count", [1, 3])
@@ -609,23 +609,27 @@ def test_launches_one_after_another_take_the_sum(count: int) -> None:
     assert all_of_them == pytest.approx(sum(alone))
 
 
-def test_a_large_launch_hides_small_ones_beside_it() -> None:
-    groups = [tiles(1), tiles(132 * 8, k=640), tiles(1)]
-    alone, all_of_them = together(*groups, streams=3, constants=IDEAL)
-    assert all_of_them == pytest.approx(alone[1] + 2 * SLICE / 132)
+def test_a_large_launch_does_what_a_small_one_before_it_keeps_an_sm_from() -> None:
+    alone, all_of_them = together(tiles(1), tiles(132 * 8, k=640), streams=2, constants=IDEAL)
+    assert all_of_them == pytest.approx(alone[1] + SLICE / 132)
 
 
-def test_large_launches_side_by_side_start_once_and_share_the_sms() -> None:
-    alone, all_of_them = together(*[tiles(132 * 8, k=640)] * 2, streams=2, constants=STARTING)
-    assert all_of_them == pytest.approx(sum(alone) - 5000)
+def test_a_small_launch_behind_a_large_one_waits_for_an_sm() -> None:
+    alone, all_of_them = together(tiles(132 * 8, k=640), tiles(1), streams=2, constants=IDEAL)
+    assert all_of_them == pytest.approx(sum(alone))
 
 
-def test_launches_that_fill_a_part_of_the_gpu_add_up_to_their_share() -> None:
+def test_launches_that_fit_on_the_gpu_hide_the_shorter() -> None:
+    alone, all_of_them = together(tiles(99, k=64), tiles(33, k=640), streams=2, constants=IDEAL)
+    assert all_of_them == pytest.approx(alone[1])
+
+
+def test_tiles_that_find_no_room_wait_until_others_are_done() -> None:
     alone, all_of_them = together(*[tiles(99, k=640)] * 2, streams=2, constants=IDEAL)
-    assert all_of_them == pytest.approx(2 * 0.75 * alone[0])
+    assert all_of_them == pytest.approx(sum(alone))
 
 
-def test_small_launches_side_by_side_start_one_after_the_other() -> None:
+def test_launches_side_by_side_begin_when_all_can() -> None:
     alone, all_of_them = together(*[tiles(1)] * 6, streams=6, constants=STARTING)
     assert all_of_them == pytest.approx(5 * 3000 + alone[0])
 
@@ -633,6 +637,53 @@ def test_small_launches_side_by_side_start_one_after_the_other() -> None:
 def test_launches_of_one_stream_add_up_beside_another() -> None:
     alone, all_of_them = together(*[tiles(1, k=64000)] * 3, streams=2, constants=IDEAL)
     assert all_of_them == pytest.approx(2 * alone[0])
+
+
+def test_ends_that_are_not_the_last_count_a_little() -> None:
+    few_early = replace(IDEAL, early_ends=0.2)
+    alone, all_of_them = together(tiles(1, k=64), tiles(1, k=640), streams=2, constants=few_early)
+    assert all_of_them == pytest.approx(0.8 * alone[1] + 0.2 * sum(alone) / 2)
+
+
+# How long a launch keeps its SMs
+
+
+@patient
+@given(launches())
+def test_a_launch_keeps_its_sms_for_as_long_as_it_takes(drawn: tuple[Problem, Launch]) -> None:
+    some, launch = drawn
+    stay, expected = cost.stay(launch, some), cost.estimate(launch, some)
+    assert len(stay.leaves) == launch.clusters * launch.kernel.cluster
+    assert stay.leaves[0] >= stay.even * (1 - 1e-9)
+    assert (np.diff(stay.leaves) <= 0).all()
+    if launch.kernel.ctas_per_sm == 1:
+        assert stay.leaves[0] == pytest.approx(expected, rel=1e-9)
+
+
+def test_ctas_with_a_tile_each_leave_behind_it() -> None:
+    some = make_problem(tiles(2, k=640), tiles(3, k=64))
+    stay = cost.stay(launch_of(some), some, IDEAL)
+    assert stay.leaves == pytest.approx(SLICE * np.array([10, 10, 1, 1, 1]))
+    assert stay.even == pytest.approx(SLICE * 23 / 5)
+
+
+def test_ctas_with_parts_of_sums_leave_before_those_that_add_them_up() -> None:
+    some = make_problem("m: 64, n: 128, k: 8192")
+    stay = cost.stay(launch_of(some, splits=4), some, replace(IDEAL, sum_latency=1000))
+    slice_ = SLICE / 2  # half of the rows of A, and shared memory
+    parts = stay.leaves[stay.leaves < stay.leaves[0]]
+    assert len(parts) == 4
+    assert parts == pytest.approx(32 * slice_, rel=0.5)
+    assert stay.leaves[0] == pytest.approx(parts[0] + 1000)
+
+
+def test_two_ctas_on_an_sm_that_end_last_have_it_to_themselves() -> None:
+    long, short = "m: 128, n: 64, k: 6400", "m: 128, n: 16832, k: 64"
+    some = make_problem(long, short)
+    launch = launch_of(some, "64x128")
+    assert int(launch.entries.sum()) == 264
+    alone = cost.estimate(launch, some, IDEAL)
+    assert cost.stay(launch, some, IDEAL).leaves[0] == pytest.approx(alone / 2)
 
 
 # What a launch costs at least

@@ -137,7 +137,7 @@ def test_candidates_with_an_evened_end_are_left_out(fit_cost: ModuleType) -> Non
 
 def test_regret_is_the_time_of_the_choice_over_the_best(fit_cost: ModuleType) -> None:
     problems = read(fit_cost, measured(lambda made: 1.0))
-    estimates = fit_cost.Sheet(problems).preferences(cost.FITTED)
+    estimates = fit_cost.Sheet(problems).estimates(cost.FITTED)
     assert fit_cost.Sheet(problems).regrets(estimates).tolist() == [0, 0]
     problems[0].seconds[estimates[: len(problems[0].seconds)].argmin()] = 1.03
     assert fit_cost.Sheet(problems).regrets(estimates).tolist() == [pytest.approx(0.03), 0]
