@@ -32,6 +32,7 @@ patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow]) 
 NOTHING = dict.fromkeys((field.name for field in fields(Constants)), 0.0)
 AT_ONCE = dict.fromkeys((name for name in NOTHING if name.endswith("_bytes")), inf)
 IDEAL = Constants(**{**NOTHING, **AT_ONCE, "write": 1.0, "lined": 1.0})
+BOTH = ("128x256", "128x256-c2")  # without clusters and with
 SLICE = 2 * 128 * 256 * 64 / WGMMA_FLOP  # cycles to multiply a tile of 128x256 by 64 of K
 
 
@@ -226,6 +227,27 @@ def test_rows_that_cross_lines_are_more_to_draw() -> None:
     slow = replace(IDEAL, feed_bytes=1, crossed=0.5)
     within, across = (cycles(tiles(1, k=k), constants=slow) for k in (64, 56))
     assert across == pytest.approx(within * (1 + 0.5 * 7 / 8))
+
+
+def test_all_sms_together_draw_no_faster_than_the_l2_hands_out() -> None:
+    drawn = (128 + 256) * 64 * 2
+    rate = drawn / (2 * SLICE)  # half of what all SMs multiply at
+    slow = replace(IDEAL, drawn_bytes=rate)
+    assert cycles(tiles(132), constants=slow) == pytest.approx(2 * SLICE)
+    assert cycles(tiles(66), constants=slow) == pytest.approx(SLICE)
+    assert cycles(tiles(33), constants=slow) == pytest.approx(SLICE)
+
+
+def test_what_a_cluster_shares_is_drawn_once() -> None:
+    slow = replace(IDEAL, drawn_bytes=1)
+    alone, shared = (cycles(tiles(132), name=name, constants=slow) for name in BOTH)
+    assert alone / shared == pytest.approx((128 + 256) / (128 + 128))
+
+
+def test_rows_that_cross_lines_are_more_to_draw_of_all_sms_too() -> None:
+    slow = replace(IDEAL, drawn_bytes=1, crossed=1.0)
+    whole, half = (cycles(tiles(132, k=64) + own, constants=slow) for own in ("", ", lda: 96"))
+    assert half / whole == pytest.approx((128 + 256 * 1.5) / (128 + 256))
 
 
 def test_rows_of_b_that_many_ctas_draw_at_one_time_come_later() -> None:

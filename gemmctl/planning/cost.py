@@ -40,7 +40,8 @@ class Constants:
     reread: float = 0.321  # the same of bytes that the L2 still holds
     tall: float = 0.181  # more of a byte that comes in a box of twice TALL_ROWS rows
     feed_bytes: float = 56.8  # that one SM draws from L2 in a cycle
-    crossed: float = 0.316  # more of rows that begin within a line, and so cross two
+    drawn_bytes: float = 34.5  # the same, if all do
+    crossed: float = 0.28  # more of rows that begin within a line, and so cross two
     crowded: float = 1.56  # more of rows of B that CROWD CTAs read at one time
     stage_latency: float = 1960.0  # until a stage of the ring is full, from when it is free
     joint_latency: float = 140.0  # more where it is free when both CTAs of a cluster are done
@@ -243,6 +244,8 @@ def together(work: Work, times: Times, busy: Floats, constants: Constants) -> Fl
     nbytes = read + constants.write * work.written
     memory = np.add.reduceat(nbytes, work.starts) / constants.memory_bytes / work.sms
     stored = np.add.reduceat(work.written, work.starts) / constants.stored_bytes / work.sms
+    fed = work.slices * (work.fed + constants.crossed * work.crossed)
+    drawn = np.add.reduceat(fed, work.starts) / constants.drawn_bytes / work.sms
     split = work.parts > 1
     ends = np.maximum.reduceat(np.where(split, 0.0, times.end), work.starts)
     latency = constants.launch_latency + constants.cluster_latency * work.clustered
@@ -251,7 +254,9 @@ def together(work: Work, times: Times, busy: Floats, constants: Constants) -> Fl
         rounds = np.ceil(np.add.reduceat(work.sums, work.starts) / work.clusters)
         add_up = np.maximum.reduceat(np.where(split, times.add_up, 0.0), work.starts)
         adding = np.minimum(rounds * add_up, busy)
-    moving = _both(np.maximum(busy - adding, stored), memory, constants.exposed_memory)
+    moving = _both(
+        np.maximum(np.maximum(busy - adding, stored), drawn), memory, constants.exposed_memory
+    )
     return latency + ends + moving + adding
 
 

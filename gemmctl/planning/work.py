@@ -83,6 +83,7 @@ class Work:
     lines: Flags | bool  # whether operands are exchanged, and D is written by columns
     unaligned: bool  # whether B is read where it lies, however that is
     multiply: Floats  # cycles of a K tile on the tensor cores
+    slices: Ints  # K tiles of all CTAs together
     fed: Floats  # bytes that a CTA draws for a K tile
     crossed: Floats  # those of them that cross lines
     crowded: Floats  # and those that others draw, too, by how many over CROWD
@@ -192,6 +193,7 @@ def work_of(launches: Grid, asked: Asked, starts: Ints = ALONE) -> Work:
         lines=kernel.d_across,
         unaligned=kernel.b_unaligned,
         multiply=kernel.rows // WGMMA_ROWS * (K_TILE // 16) * cycles,
+        slices=launches.whole * launches.k_tiles * kernel.cluster,
         fed=kernel.b_bytes + of_a * (K_TILE * size),
         crossed=across * (K_TILE * size),
         crowded=kernel.rows * (K_TILE * size) * beside / CROWD,
