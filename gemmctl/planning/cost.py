@@ -164,7 +164,7 @@ def stay(
     else:
         each = np.where(launch.parts > 1, times.part, times.whole)
         own = np.sort(np.repeat(each, launch.whole * launch.parts))[::-1]
-        leaves = np.append(np.full(clusters - len(own), last), last - busy[0] + own)
+        leaves = np.append(np.full(clusters - len(own), last), last - (busy[0] - own))
     leaves[0] = last
     return Stay(
         leaves=np.repeat(leaves, launch.kernel.cluster),
