@@ -18,7 +18,7 @@ SMS = 4
 
 def alike(ctas: int, cycles: float = 10.0, *, rounds: float = 1.0, halves: bool = False) -> Stay:
     """CTAs that all leave at one time."""
-    return Stay(np.full(ctas, cycles), cycles, rounds, halves)
+    return Stay(cycles, np.full(ctas, cycles), cycles, rounds, halves)
 
 
 def ended(*stays: Stay, streams: int = 9, begin: float = 0.0) -> list[float]:
@@ -30,7 +30,7 @@ def test_launches_that_find_room_begin_together_and_end_as_if_alone() -> None:
 
 
 def test_what_finds_no_room_waits_until_enough_sms_are_left() -> None:
-    short_and_long = Stay(np.array([30.0, 20.0, 10.0]), 20.0, 1.0, halves=False)
+    short_and_long = Stay(30.0, np.array([30.0, 20.0, 10.0]), 20.0, 1.0, halves=False)
     assert ended(short_and_long, alike(2)) == [30, 20]
     assert ended(short_and_long, alike(3)) == [30, 30]
 
@@ -69,13 +69,13 @@ def test_what_comes_late_has_its_own_two_entries_to_do_all_the_same() -> None:
 
 def test_what_comes_last_has_the_shortest_entry() -> None:
     """The longest come first, where each has one."""
-    unequal = Stay(np.array([50.0, 40.0, 30.0, 10.0]), 32.5, 1.0, halves=False)
+    unequal = Stay(50.0, np.array([50.0, 40.0, 30.0, 10.0]), 32.5, 1.0, halves=False)
     assert ended(alike(1, 35), unequal) == [35, 50]
 
 
 def test_second_entries_make_up_for_unequal_first_ones() -> None:
     leaves = np.array([50.0, 40.0, 30.0, 10.0])
-    one, two = (Stay(leaves, 32.5, rounds, halves=False) for rounds in (1.0, 2.0))
+    one, two = (Stay(50.0, leaves, 32.5, rounds, halves=False) for rounds in (1.0, 2.0))
     assert ended(alike(1, 35), one) == [35, 50]
     assert ended(alike(1, 35), two) == [35, 67.5]
 
@@ -87,7 +87,7 @@ def stays(draw: st.DrawFn) -> Stay:
     leaves = np.sort(draw(st.lists(st.floats(1, 100), min_size=count, max_size=count)))[::-1]
     rounds = draw(st.floats(0.1, 40))
     even = leaves.mean() if rounds <= 1 else draw(st.floats(float(leaves.mean()), leaves[0]))
-    return Stay(leaves, float(even), rounds, halves)
+    return Stay(leaves[0], leaves, float(even), rounds, halves)
 
 
 @given(stays(), st.floats(0, 50))

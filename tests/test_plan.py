@@ -21,7 +21,7 @@ from gemmctl.kernels import cubins
 from gemmctl.lists import reading
 from gemmctl.lists.problem import BIASES, GATES, Problem
 from gemmctl.operands import dtypes
-from gemmctl.planning import choosing, cost, fitting, plan, refusals, tables, tiling
+from gemmctl.planning import choosing, cost, epilogue, fitting, plan, refusals, tables, tiling
 from gemmctl.planning.arena import ALIGNMENT, FENCE
 from gemmctl.planning.plan import Plan
 from gemmctl.planning.queue import side_by_side
@@ -581,6 +581,15 @@ def test_a_large_product_takes_the_widest_tile_of_a_kernel_in_clusters_and_is_no
 def test_a_long_sum_over_few_tiles_is_split() -> None:
     (launch,) = plan_of("m: 128, n: 512, k: 65536").launches
     assert launch.choice.splits > 1
+
+
+def test_what_the_l2_adds_is_found_once_for_all_groups_that_are_launched_one_by_one() -> None:
+    sizes = [f"m: 256, n: 256, k: {k}" for k in range(384, 1384, 100)]
+    some = make_problem(*sizes, defaults="d: f32, beta: 1, inplace: true")
+    before = epilogue.all_added.cache_info().misses
+    (made,) = plan.make([some], KERNELS, launch="serial")
+    assert len(made.launches) == len(sizes)
+    assert epilogue.all_added.cache_info().misses == before + 1
 
 
 def test_equal_groups_launched_one_by_one_are_decided_once(monkeypatch: pytest.MonkeyPatch) -> None:

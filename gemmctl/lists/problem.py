@@ -134,9 +134,9 @@ class Group:
         return next((self.marks[key] for key in keys if key in self.marks), self.marks[""])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Columns:
-    """A problem's groups as arrays with one entry per group; read-only.
+    """A problem's groups as arrays with one entry per group; read-only, and equal to no others.
 
     An element type is its DType.code, a layout its place in LAYOUTS, a bias, activation or gate its
     place in BIASES, ACTIVATIONS or GATES.

@@ -17,6 +17,7 @@ OWN_ENTRIES = 2  # of the list, that each CTA or cluster is given by its number,
 class Stay:
     """How long the CTAs of a launch keep their SMs where all find one at once, in cycles."""
 
+    alone: float  # what the launch takes with nothing beside it
     leaves: Floats  # each of them, the last one first
     even: float  # all of them, if they shared the work evenly
     rounds: float  # entries of the list for each CTA or cluster

@@ -130,11 +130,14 @@ def all_together(
 def side_by_side(
     stays: Sequence[Stay], queue: Queue, machine: Machine, constants: Constants = FITTED
 ) -> float:
-    """The same of launches on several streams.
+    """The same of launches of which it is known how long they keep their SMs.
 
-    It is not certain which of them ends last, so that a share of the mean end counts, too.
+    It is not certain which of several streams ends last, so that a share of the mean end counts,
+    too.
     """
     streams = len({stream for _, stream in queue})
+    if streams < 2:
+        return sum(stay.alone for stay in stays)
     begin = constants.branch_latency * (streams - 1)
     found = beside.ends(stays, queue, machine.sm_count, begin)
     return float((1 - constants.early_ends) * found.max() + constants.early_ends * found.mean())
@@ -152,11 +155,14 @@ def stay(
     work = work_of(launch, asked)
     times = times_of(work, constants)
     even = float(together(work, times, mean_busy(work, times), constants)[0])
+    busy = _busy(launch, problem, asked, work, times)
+    alone = last = float(together(work, times, busy, constants)[0])
     if launch.kernel.ctas_per_sm > 1:
         work = replace(work, sharing=np.ones_like(work.sharing))
         times = times_of(work, constants)
-    busy = _busy(launch, problem, asked, work, times)
-    last = max(even, float(together(work, times, busy, constants)[0]))
+        busy = _busy(launch, problem, asked, work, times)
+        last = float(together(work, times, busy, constants)[0])
+    last = max(even, last)
     entries, clusters = int(work.entries[0]), int(work.clusters[0])
     if entries > clusters:
         later = (np.arange(clusters) + 0.5) / clusters
@@ -167,6 +173,7 @@ def stay(
         leaves = np.append(np.full(clusters - len(own), last), last - (busy[0] - own))
     leaves[0] = last
     return Stay(
+        alone=alone,
         leaves=np.repeat(leaves, launch.kernel.cluster),
         even=even,
         rounds=entries / clusters,

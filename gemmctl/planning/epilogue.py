@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 
 from gemmctl.kernels.constants import ACTIVATION_RELU, BIAS_N, RESIDUES, TYPE_F32
-from gemmctl.lists.problem import Problem
+from gemmctl.lists.problem import Columns, Problem
 from gemmctl.planning.arrays import Flags, Ints
 from gemmctl.planning.fitting import STRIDE_END
 
@@ -69,9 +71,14 @@ def added(problem: Problem, groups: Ints) -> Flags:
     Long sums are added, and of those that are not so long the longest of the problem, for a share
     of all such D: the L2 adds them while other tiles read C.
     """
-    columns = problem.columns
-    if not columns.adds[groups].any():
+    if not problem.columns.adds[groups].any():
         return np.zeros(len(groups), bool)
+    return np.take(all_added(problem.columns), groups)
+
+
+@lru_cache(maxsize=1)  # a plan with a launch for each group asks for every one of them
+def all_added(columns: Columns) -> Flags:
+    """The same of all groups."""
     adds = columns.adds & (columns.d == TYPE_F32)
     near = columns.ldd * columns.sizes["d"] < STRIDE_END
     fit = adds & near & columns.whole_words & (columns.depth >= MIXED_K)
@@ -80,7 +87,7 @@ def added(problem: Problem, groups: Ints) -> Flags:
     some = np.empty_like(fit)
     some[by_depth] = np.cumsum(elements[by_depth]) <= ADDED_SHARE * elements.sum()
     found: Flags = fit & (some | (columns.depth >= ADDED_K))
-    return np.take(found, groups)
+    return found
 
 
 def c_by_elements(problem: Problem, groups: Ints) -> Flags:
