@@ -617,6 +617,13 @@ def test_a_problem_is_cut_as_was_chosen_for_it_by_name() -> None:
     assert [launch.choice for launch in by_cost.launches] != wanted
 
 
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_no_launch_is_left_out_for_want_of_a_choice(count: int) -> None:
+    some = make_problem("m: 8, n: 8, k: 8", "m: 8, n: 8, k: 8, a: f16")
+    with pytest.raises(ValueError, match="zip"):
+        plan.make([some], KERNELS, chosen={"p": [Choice("64x128", 64)] * count})
+
+
 def test_the_plan_is_for_the_gpu_that_it_is_made_for() -> None:
     some = make_problem("m: 512, n: 512, k: 64")
     (made,) = plan.make([some], KERNELS, Machine(7))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import inf
 
 import numpy as np
@@ -106,12 +107,10 @@ def choose(
     """
     everything, ways = _considered(problem, launches, kernels, machine, split)
     bounds = np.transpose([way.bounds for way in ways])
-    ends = np.append(everything.starts[1:], len(everything.groups))
+    limits = [*everything.starts.tolist(), len(everything.groups)]
     return [
         _least(everything, launch, slice(*ends_of), ways, bounds[launch], even)
-        for launch, ends_of in enumerate(
-            zip(everything.starts.tolist(), ends.tolist(), strict=True)
-        )
+        for launch, ends_of in enumerate(pairwise(limits))
     ]
 
 
@@ -170,13 +169,13 @@ def _others(launch: _Launches, ways: Sequence[_Way], fastest: _Cut, few: int) ->
     firsts = dict[tuple[Kernel, float], _Way]()  # of those that come to the same
     for way in able:
         firsts.setdefault((way.kernel, float(way.bounds[0])), way)
-    found, used = list[_Cut](), [fastest.planned.kernel]
+    found, used, same = list[_Cut](), [fastest.planned.kernel], _same(fastest.planned)
     for way in firsts.values():
         if len(found) == few:
             break
         if used.count(way.kernel) < OF_KERNEL:
             planned = launch.planned(launch.groups, way, 0)
-            if _same(planned) != _same(fastest.planned):
+            if _same(planned) != same:
                 found.append(launch.cut_as(way.choice(0), planned))
                 used.append(way.kernel)
     return found
@@ -245,9 +244,10 @@ def _least(
         way = ways[index]
         planned = launches.planned(own, way, launch)
         asks = asked[way.kernel.d_across]
-        if _same(planned) in seen:  # another width, or no split, that is the same cut
+        same = _same(planned)
+        if same in seen:  # another width, or no split, that is the same cut
             continue
-        seen.add(_same(planned))
+        seen.add(same)
         if evens:
             planned, found = tail.evened(planned, launches.problem, asks, least)
         elif playing.exact(planned, asks):

@@ -119,7 +119,7 @@ def all_together(
 ) -> float:
     """Cycles from the start of a run's first launch to the end of its last.
 
-    Those of a single stream take their sum.
+    Those of a single stream take their sum, however long each of their CTAs keeps its SM.
     """
     if len({stream for _, stream in queue}) < 2:
         return float(sum(estimate(launch, problem, constants) for launch in launches))

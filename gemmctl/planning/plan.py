@@ -143,7 +143,8 @@ def make(
 
     ``chosen`` says by problem name how to cut each of its launches, which have to be grouped; the
     cost model decides on the others. Raises ListError with every group that no kernel can run:
-    its place, the reason and the nearest legal value.
+    its place, the reason and the nearest legal value; ValueError where there is not one choice for
+    each launch.
     """
     problems, refused, checked = list(problems), dict[Refusal, None](), []
     for problem in problems:
@@ -237,15 +238,12 @@ def _cuts(
     if choices is not None:
         return [
             (choice, _as_chosen(problem, *launch, choice, machine, even))
-            for choice, launch in zip(choices, sorts, strict=False)
+            for choice, launch in zip(choices, sorts, strict=True)
         ]
-    if len(sorts) > 1:
-        return choose_beside(problem, sorts, machine)
-    return [
-        cut
-        for groups, fitting in sorts
-        for cut in choose(problem, [groups], fitting, machine, even=True)
-    ]
+    if even:
+        ((groups, fitting),) = sorts
+        return choose(problem, [groups], fitting, machine, even=True)
+    return choose_beside(problem, sorts, machine)
 
 
 def _choose_each(
