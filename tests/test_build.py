@@ -268,7 +268,7 @@ def test_what_the_kernel_keeps_in_shared_memory_is_what_the_build_counts() -> No
         ("Tile", "kept", ""),
         ("TargetD", "target", "[2]"),
         ("float", "bias", "[C::d_across ? 1 : C::max_width]"),  # in one place with what follows
-        ("Pairs<C::blocks>", "pairs", "[C::joins ? 32 : 1]"),
+        ("Pairs<C>", "pairs", "[C::joins ? 1 : 0]"),
     ]
     assert members("struct Shared {") == [
         ("uint8_t", "ring", "[C::ring_bytes]"),

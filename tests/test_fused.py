@@ -559,8 +559,9 @@ def test_every_rounding_of_scalars_and_sums_is_allowed_for() -> None:
         assert told.allowed == pytest.approx(roundings * unit * size, rel=1e-6)
 
 
-def test_a_bias_that_joins_the_sums_may_err_as_a_step_of_the_tensor_core_does() -> None:
-    problem = make_problem("m: 96, n: 256, k: 128, bias: n")
+@pytest.mark.parametrize("keys", ["bias: n", "bias: m"])
+def test_a_bias_that_joins_the_sums_may_err_as_a_step_of_the_tensor_core_does(keys: str) -> None:
+    problem = make_problem(f"m: 96, n: 256, k: 128, {keys}")
     chosen = {problem.name: [Choice("128x192-c2p", 192)]}
     (made,) = planning.make([problem], cubins.manifest().kernels, chosen=chosen)
     (judged,) = product.products_of(made, NORMAL, "cuda")
@@ -580,6 +581,15 @@ def test_a_bias_that_joins_the_sums_may_err_as_a_step_of_the_tensor_core_does() 
         product.products_of(made, INT, "cuda"),
     )
     assert on_cpu.joining == whole.joining == 0
+
+
+def test_integers_that_a_bias_joins_behind_alpha_may_be_none() -> None:
+    problem = make_problem("m: 96, n: 256, k: 128, bias: n, alpha: 0.3, d: f32, bias_type: bf16")
+    chosen = {problem.name: [Choice("128x192-c2p", 192)]}
+    (made,) = planning.make([problem], cubins.manifest().kernels, chosen=chosen)
+    (judged,) = product.products_of(made, INT, "cuda")
+    assert judged.exact_sums and judged.joining > 0
+    assert (judged.expected(np.arange(96), range(256)).allowed > 0).all()
 
 
 def test_a_sum_that_only_the_bias_brings_back_may_be_infinite() -> None:

@@ -34,6 +34,7 @@ from gemmctl.kernels.constants import (
     TILE_FUSED,
     TILE_GATED,
     TILE_JOINED,
+    TILE_JOINED_M,
     TILE_ONCE,
     TILE_RELU,
     TILE_RESIDUES,
@@ -49,6 +50,7 @@ from sources import members, size
 from support import make_problem
 
 WORDS, FUSED, GATED = TILE_WORDS, TILE_FUSED, TILE_GATED
+ALONG_M = TILE_JOINED | TILE_JOINED_M
 
 
 def parts(launch: Launch) -> npt.NDArray[np.void]:
@@ -86,10 +88,12 @@ def test_every_element_of_every_d_lies_in_exactly_one_tile(drawn: Cut) -> None:
 
 
 @given(cuts() | joined_cuts())
-def test_an_entry_has_the_scalars_of_its_group(drawn: Cut) -> None:
+def test_an_entry_has_the_scalars_of_its_group_but_parts_are_not_multiplied(drawn: Cut) -> None:
     some, launch = drawn
     of = launch.groups[launch.tiles["group"]]
-    assert np.array_equal(launch.tiles["alpha"], some.columns.alpha[of].astype(np.float32))
+    is_part = (launch.tiles["splits"] > 0) & (launch.tiles["k_tiles"] > 0)
+    alpha = np.where(is_part, 1, some.columns.alpha[of].astype(np.float32))
+    assert np.array_equal(launch.tiles["alpha"], alpha)
     assert np.array_equal(launch.tiles["beta"], some.columns.beta[of].astype(np.float32))
 
 
@@ -210,7 +214,7 @@ def test_beside_others_shorter_sums_are_added_up_to_a_share_of_d(
         ("beta: 1, ldd: 65", TILE_C_FIRST),
         ("beta: 1, activation: relu", WORDS | TILE_RELU | TILE_C_FIRST),
         ("beta: 1, activation: silu", WORDS | FUSED | TILE_C_FIRST),
-        ("beta: 1, bias: m", WORDS | TILE_BIAS | TILE_C_FIRST),
+        ("beta: 1, bias: m", WORDS | ALONG_M | TILE_C_FIRST),
         ("beta: 1, bias: n", WORDS | TILE_JOINED | TILE_C_FIRST),
         ("beta: 0", WORDS),
         ("beta: 1, alpha: 0.5", WORDS | FUSED),  # which would multiply C, too
@@ -246,17 +250,19 @@ def test_without_a_whole_sum_nothing_can_begin_or_join_it(more: str) -> None:
         ("bias: n, d: f32, bias_type: bf16", WORDS | TILE_JOINED),
         ("bias: m, d_layout: col", WORDS | TILE_JOINED),  # D^T has it along n
         ("bias: n, n: 63, ldd: 64", TILE_JOINED),
-        ("bias: m", WORDS | TILE_BIAS),
-        ("bias: n, d_layout: col", WORDS | TILE_BIAS),
+        ("bias: m", WORDS | ALONG_M),
+        ("bias: m, activation: relu, ldd: 65", TILE_RELU | ALONG_M),
+        ("bias: n, d_layout: col", WORDS | ALONG_M),
         ("bias: n, bias_type: f32", WORDS | TILE_BIAS),  # three products of bf16 it would take
         ("bias: n, d: f32", WORDS | TILE_BIAS),
-        ("bias: n, alpha: 2", WORDS | TILE_BIAS),  # which would multiply it, too
+        ("bias: n, alpha: 2", WORDS | TILE_JOINED),  # behind which it comes
+        ("bias: m, alpha: 2, beta: 1", WORDS | FUSED),
         ("bias: n, beta: 1, c: f32", WORDS | FUSED),  # C comes first in what is promised
         ("bias: n, activation: silu", WORDS | FUSED),
         ("bias: n, gate: pairs", WORDS | FUSED | GATED | TILE_EIGHTS),
     ],
 )
-def test_a_bias_along_n_of_the_operands_type_joins_pingpong_sums(changes: str, flags: int) -> None:
+def test_a_bias_of_the_operands_type_joins_pingpong_sums(changes: str, flags: int) -> None:
     size = "m: 64, k: 64" if "n: 63" in changes else "m: 64, n: 64, k: 64"
     some = exchanged(make_problem(f"{size}, {changes}"))
     output = some.groups[0].d

@@ -66,8 +66,9 @@ def test_with_operands_exchanged_a_product_is_cut_as_that_of_its_operands_the_ot
         ("activation: silu", 20, 32),
         ("activation: silu", 80, 128),
         ("bias: n, activation: silu", 200, 192),
-        ("bias: n, alpha: 2", 200, 112),
-        ("bias: m", 150, 160),  # 152 rows have code for alpha A B alone
+        ("bias: n, bias_type: f32", 200, 112),
+        ("bias: m, bias_type: f32", 150, 160),  # 152 rows have code for alpha A B alone
+        ("bias: m, alpha: 2", 170, 176),  # joins it
         ("beta: 1, activation: relu", 80, 128),
         ("activation: relu", 80, 80),
         ("beta: 1", 500, 192),

@@ -43,7 +43,7 @@ struct Config {
     static constexpr int copying = b_unaligned ? 64 : 0;  // threads that copy B
     // Whether sums may begin with beta C, which then comes before the operands.
     static constexpr bool c_first = pingpong && Output::half && !d_across;
-    // Whether a bias along n may join the sums. Where warpgroups share tiles the main loop would take an
+    // Whether a bias may join the sums. Where warpgroups share tiles the main loop would take an
     // instruction more for it.
     static constexpr bool joins = pingpong && !d_across;
     static constexpr int row_bytes = K_TILE * 2;

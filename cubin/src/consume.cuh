@@ -81,7 +81,7 @@ __device__ __forceinline__ bool consume_tile(Shared<C>& shared, const Params& pa
         aside.target[ptx::opaque(n) / 2 % 2].find_later(params.groups, tile.group);
     Fused& fused = aside.fused[C::pingpong ? 0 : n % 2];
     if constexpr (C::joins)
-        if (tile.flags & TILE_JOINED) find_pairs_later<C>(aside.pairs, tile, consumer);
+        if (tile.flags & TILE_JOINED) find_pairs_later<C>(*aside.pairs, tile, consumer);
     if (!C::d_across && threadIdx.x % (C::pingpong ? 32 : 128) == 0 && tile.flags & (TILE_FUSED | TILE_BIAS)) {
         if (asks(1)) fused.c.find_later(params.groups, tile.group);
         if (asks(2)) fused.find_bias_later(params.groups, tile.group);
@@ -114,11 +114,10 @@ __device__ __forceinline__ bool consume_tile(Shared<C>& shared, const Params& pa
     if (adds && threadIdx.x % 128 == 0 && tile.flags & TILE_ADDED)
         ptx::tensor_map_acquire(&params.maps[tile.group].c);
     // The L2 adds alpha A B to D, of a warpgroup's blocks from `first_block` on.
-    const auto add_blocks = [&](auto& sums, float alpha, const Tile& tile, int first_block) {
+    const auto add_blocks = [&](auto& sums, const Tile& tile, int first_block) {
         if constexpr (adds) {
             constexpr int blocks = std::extent_v<std::remove_reference_t<decltype(sums)>>;
             uint32_t place = 0;
-            scale(sums, alpha);
             ptx::warpgroup_sync(consumer);  // all have read what was in the buffers
 #pragma unroll
             for (int i = 0; i < blocks; ++i)
@@ -160,18 +159,17 @@ __device__ __forceinline__ bool consume_tile(Shared<C>& shared, const Params& pa
                 const uint32_t part = part_of<C>(consumer, i);
                 add_splits<C>(sums[0], params, tile, part, consumer);
                 const Ending ending(tile);
+                scale(sums, ending.alpha);
                 if (adds && ending.added()) {
-                    add_blocks(sums, ending.alpha, tile, i);
+                    add_blocks(sums, tile, i);
                     continue;
                 }
                 if constexpr (!C::pingpong) ptx::await_copies();
                 ptx::warpgroup_sync(consumer);  // what some threads have asked for is there
-                if constexpr (C::d_across) {
-                    finish_plainly<false>(sums, ending.alpha, ending.flags);
+                if constexpr (C::d_across)
                     store(sums[0], tile.m0, tile.n0 + part * 64);
-                } else {
+                else
                     store_unplain(sums, tile, ending, i, std::true_type());
-                }
             }
             break;
 #define WIDTH(w)                                                                              \
@@ -194,12 +192,15 @@ __device__ __forceinline__ bool consume_tile(Shared<C>& shared, const Params& pa
             }                                                                                 \
             if constexpr (C::pingpong) ptx::await_copies();                                   \
             const Ending ending(tile);                                                        \
+            scale(sums, ending.alpha);                                                        \
             if constexpr (C::joins)                                                           \
-                if (ending.joined()) join_bias<C, w>(sums, *shared.ones, aside.pairs);        \
+                if (ending.joined())                                                          \
+                    join_bias<C, w>(sums, *shared.ones, *aside.pairs, shared.staging[consumer],    \
+                                    ending.flags, consumer);                                      \
             if (fine(w) || (C::d_across ? ending.splits == 0 : ending.plain())) {             \
                 /* Where D lies is there; by rows, a later barrier shows it. */               \
                 if (C::d_across && C::pingpong) ptx::warpgroup_sync(consumer);                \
-                finish_plainly<!C::d_across>(sums, ending.alpha, ending.flags);               \
+                if constexpr (!C::d_across) rectify(sums, ending.flags);                      \
             } else if (C::d_across || ending.splits > 0) {                                    \
                 _Pragma("unroll") for (int i = 0; i < C::blocks; ++i)                         \
                     store_split<C>(sums[i], params, tile, part_of<C>(consumer, i), consumer); \
@@ -208,7 +209,7 @@ __device__ __forceinline__ bool consume_tile(Shared<C>& shared, const Params& pa
             } else if (adds && ending.added()) {                                              \
                 Kept kept = keep();                                                           \
                 give_back_early(C::pingpong);                                                 \
-                add_blocks(sums, ending.alpha, kept, 0);                                      \
+                add_blocks(sums, kept, 0);                                                    \
                 break;                                                                        \
             } else if constexpr (light<C>(w)) {                                               \
                 if constexpr (!C::pingpong) ptx::await_copies();                              \

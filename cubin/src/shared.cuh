@@ -22,7 +22,7 @@ struct Aside<C, true> {
     TargetD target[2];
     union {
         float bias[C::d_across ? 1 : C::max_width];  // of the tile's rows, or of its columns
-        Pairs<C::blocks> pairs[C::joins ? 32 : 1];  // of one that joins the sums
+        Pairs<C> pairs[C::joins ? 1 : 0];  // of one that joins the sums
     };
 };
 

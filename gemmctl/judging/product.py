@@ -207,7 +207,7 @@ class Product:
                 rounding = self.roundings * (UNIT * size + SMALLEST)
                 if self.joining:
                     rounding += self.joining * (size + _aligned(bias, self.a.dtype))
-                if self.exact_sums:
+                if self.exact_sums and not self.joining:
                     whole = [is_single(values) for values in (scaled, added, partial, right)]
                     rounding[np.logical_and.reduce(whole)] = 0
                 allowed = abs(alpha) * allowed + rounding
@@ -280,6 +280,7 @@ def products_of(plan: Plan, spec: DataSpec, device: Device) -> list[Product]:
         joined = device == "cuda" and bool(tiles[index]["joined"].any())
         whole = spec.kind == "int" and (group.beta == 1 or not begun)
         exact_sums = whole and limits[index] ** 2 * (group.k + added) <= 1 << 24
+        exact_adding = exact_sums and group.alpha == 1
         # Woven products are spread over all steps of a slice of K, however few they are.
         k = -(-group.k // K_TILE) * K_TILE if woven[index] else group.k
         drift = 0.0 if exact_sums else statistic.drift(k, device, woven=bool(woven[index]))
@@ -299,7 +300,7 @@ def products_of(plan: Plan, spec: DataSpec, device: Device) -> list[Product]:
                 likely=math.inf if spec.kind == "special" else statistic.LIKELY * drift,
                 exact_sums=exact_sums,
                 begun=begun,
-                joining=2 * a.dtype.accumulate_unit if joined and not exact_sums else 0.0,
+                joining=2 * a.dtype.accumulate_unit if joined and not exact_adding else 0.0,
                 tiles=tiles[index],
             )
         )

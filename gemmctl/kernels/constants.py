@@ -41,6 +41,7 @@ TILE_C_FIRST = 256  # the sums begin with beta C, and alpha is 1
 TILE_RELU = 512  # relu comes behind alpha A B or a bias, without the code of what is fused
 TILE_BIAS = 1024  # a bias comes behind alpha A B, likewise
 TILE_JOINED = 2048  # a bias joins the sums, as one more product of theirs
+TILE_JOINED_M = 4096  # and is along m
 
 # C whose rows TMA cannot step over: it can over those of one residue modulo RESIDUES, which lie
 # whole 16-byte words apart (cubin/src/residues.cuh).

@@ -78,7 +78,7 @@ class Kernel:
 
     @property
     def joins(self) -> bool:
-        """Whether a bias along n may join the sums."""
+        """Whether a bias may join the sums."""
         return self.pingpong and not self.d_across
 
     @property

@@ -6,7 +6,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from gemmctl.kernels.constants import ACTIVATION_RELU, BIAS_N, RESIDUES, TYPE_F32
+from gemmctl.kernels.constants import ACTIVATION_RELU, BIAS_NONE, RESIDUES, TYPE_F32
 from gemmctl.lists.problem import Columns, Problem
 from gemmctl.planning.arrays import Flags, Ints
 from gemmctl.planning.fitting import STRIDE_END
@@ -53,14 +53,13 @@ def may_begin(problem: Problem, groups: Ints) -> Flags:
 def may_join(problem: Problem, groups: Ints) -> Flags:
     """Groups whose bias may join their sums, as one more product of theirs, by one.
 
-    It is along n, has the type of A and B, and alpha, which would multiply it, too, is 1. With an
-    activation but relu behind it there is nothing to gain: what is to be done once the sums are
-    there then takes longer than to multiply the next tile, and this would wait for that.
+    It has the type of A and B. With an activation but relu behind it there is nothing to gain: what
+    is to be done once the sums are there then takes longer than to multiply the next tile, and this
+    would wait for that.
     """
     columns = problem.columns
-    alike = (columns.bias[groups] == BIAS_N) & (columns.bias_type[groups] == columns.a[groups])
-    unscaled = (columns.alpha[groups] == 1) & (columns.depth[groups] > 0)
-    found: Flags = alike & unscaled & light(problem, groups)
+    alike = (columns.bias[groups] != BIAS_NONE) & (columns.bias_type[groups] == columns.a[groups])
+    found: Flags = alike & (columns.depth[groups] > 0) & light(problem, groups)
     return found
 
 

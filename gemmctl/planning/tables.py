@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from gemmctl.kernels.constants import TILE_JOINED
+from gemmctl.kernels.constants import TILE_JOINED, TILE_JOINED_M
 from gemmctl.kernels.cubins import OPERAND_BYTES
 from gemmctl.lists.problem import Problem
 from gemmctl.operands import data, dtypes
@@ -118,20 +118,24 @@ def build(launch: Launch, plan: Plan, base: int) -> Tables:
         activation=columns.activation[groups].astype(np.uint32),
         gate=columns.gate[groups].astype(np.uint32),
         added=epilogue.added(plan.exchanged, groups).astype(np.uint32),
-        tiles=_with_biases(launch.tiles, columns.n[groups], address(layout.bias)),
+        tiles=_with_biases(
+            launch.tiles, columns.m[groups], columns.n[groups], address(layout.bias)
+        ),
     )
 
 
 def _with_biases(
-    tiles: npt.NDArray[np.void], n: Ints, biases: npt.NDArray[np.uint64]
+    tiles: npt.NDArray[np.void], m: Ints, n: Ints, biases: npt.NDArray[np.uint64]
 ) -> npt.NDArray[np.void]:
-    """A tile list that says where biases are that join sums, by the groups' n and addresses."""
+    """A tile list that says where biases are that join sums, by the groups' sizes and addresses."""
     joined = np.flatnonzero(tiles["flags"] & TILE_JOINED)
     if not len(joined):
         return tiles
     filled, some = tiles.copy(), tiles[joined]
-    at = biases[some["group"]] + some["n0"] * np.uint64(OPERAND_BYTES)
-    filled["slot"][joined] = n[some["group"]] - some["n0"]
+    along_m = some["flags"] & TILE_JOINED_M > 0
+    begin = np.where(along_m, some["m0"], some["n0"])
+    at = biases[some["group"]] + begin * np.uint64(OPERAND_BYTES)
+    filled["slot"][joined] = np.where(along_m, m[some["group"]], n[some["group"]]) - begin
     filled["flag"][joined], filled["readers"][joined] = at & 0xFFFFFFFF, at >> np.uint64(32)
     return filled
 

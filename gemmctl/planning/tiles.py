@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from gemmctl.kernels.constants import (
     ACTIVATION_RELU,
+    BIAS_M,
     K_TILE,
     RECORDS,
     REDUCED_ROWS,
@@ -20,6 +21,7 @@ from gemmctl.kernels.constants import (
     TILE_FUSED,
     TILE_GATED,
     TILE_JOINED,
+    TILE_JOINED_M,
     TILE_ONCE,
     TILE_RELU,
     TILE_RESIDUES,
@@ -52,7 +54,8 @@ TILE = np.dtype(
         ("k0", np.uint32),  # first slice of 64 along K
         ("k_tiles", np.uint32),  # slices along K; 0: nothing to multiply
         ("box", np.uint32),  # rows of A, and of C, that are loaded
-        # Of a bias that joins the sums, these three are columns from n0 on and its address there.
+        # Of a bias that joins the sums, these three are columns from n0 on, or along m rows from m0
+        # on, and its address there.
         ("slot", np.uint32),  # of this part, or of the first part to add up
         ("flag", np.uint32),  # which counts the parts of the same tile
         ("readers", np.uint32),  # entries that add up these parts
@@ -147,6 +150,7 @@ def cut(problem: Problem, planned: Grid, choice: Choice) -> Launch:
         + relu * TILE_RELU
         + (lightly & (columns.bias[groups] != 0) & ~join) * TILE_BIAS
         + join * TILE_JOINED
+        + (join & (columns.bias[groups] == BIAS_M)) * TILE_JOINED_M
         + first * TILE_C_FIRST
         + gated * TILE_GATED
         + (gated & (columns.n[groups] % 16 == 0)) * TILE_EIGHTS
@@ -187,7 +191,8 @@ def _split(tiles: npt.NDArray[np.void], splits: Ints, m: Ints) -> npt.NDArray[np
     chosen["c_stages"] = 0  # what adds up the parts reads C itself
 
     parts, part, of = np.repeat(chosen, splits), within(splits), np.repeat(splits, splits)
-    parts["flags"] &= ~np.uint32(TILE_FUSED | TILE_BIAS)  # nothing is behind a part
+    parts["flags"] &= ~np.uint32(TILE_FUSED | TILE_BIAS)  # nothing is behind a part,
+    parts["alpha"] = 1  # nor is it multiplied
     k_tiles = parts["k_tiles"].astype(np.int64)
     begin, end = k_tiles * part // of, k_tiles * (part + 1) // of
     parts["k0"], parts["k_tiles"] = begin, end - begin

@@ -226,17 +226,23 @@ def test_every_kernel_is_right_at_every_width_that_it_has_code_for(
 
 
 @pytest.mark.parametrize("kind", data.KINDS)
-@pytest.mark.parametrize("more", ["", ", activation: relu", ", ldd: 139"])
+@pytest.mark.parametrize("more", ["", ", activation: relu, alpha: -1.5", ", ldd: 139"])
+@pytest.mark.parametrize("along", ["n", "m"])
 @pytest.mark.parametrize("kernel", [of for of in KERNELS if of.joins], ids=named)
 def test_a_bias_joins_sums_of_every_width(
-    device: CudaDevice, kernel: Kernel, more: str, kind: data.Kind, monkeypatch: pytest.MonkeyPatch
+    device: CudaDevice,
+    kernel: Kernel,
+    along: str,
+    more: str,
+    kind: data.Kind,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(tiling, "FINE_BEGIN", -np.inf)  # finer widths, worth it or not
     step = FUSED_STEP if kernel.a_across and "ldd" in more else WIDTH_STEP
     widths = set(range(step, kernel.max_width + 1, step))
     if kernel.finer and "ldd" not in more:
         widths.update(range(FINE_FROM, FINE_TO, FINE_STEP))
-    bias = f", bias: n, bias_type: {kernel.operand}{more}"
+    bias = f", bias: {along}, bias_type: {kernel.operand}{more}"
     made, spec = at_widths(kernel, widths, bias), DataSpec(kind, 12)
     assert (made.launches[0].tiles["flags"] & TILE_JOINED).all()
     with ran(device, made, spec) as session:
@@ -248,9 +254,9 @@ def test_a_bias_joins_sums_of_every_width(
 @pytest.mark.parametrize(
     "more",
     [
-        "bias: n, alpha: 2",
+        "bias: n, bias_type: f32, alpha: 2",
         "bias: m, bias_type: f32, alpha: 2",
-        "bias: n, alpha: -1, activation: relu, ldd: 137",
+        "bias: n, bias_type: f32, alpha: -1, activation: relu, ldd: 137",
     ],
 )
 def test_a_bias_is_right_at_every_width_that_it_has_code_for(
@@ -461,7 +467,9 @@ def test_sums_begin_with_c_beside_others_and_are_the_same_every_time(
             "activation: relu",
             f"bias: n, bias_type: {kernel.operand}",
             f"beta: 1, {of_c}, bias: m",
-            "alpha: -2, bias: m, activation: relu",
+            f"beta: 1, {of_c}, bias: m, bias_type: {kernel.operand}",
+            "alpha: -2, bias: m, bias_type: f32, activation: relu",
+            "bias: n, bias_type: f32",
             f"beta: 1, alpha: 0.5, {of_c}",
             f"beta: 1, c: {other}, activation: relu",
             "beta: 0",

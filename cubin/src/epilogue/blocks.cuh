@@ -21,7 +21,7 @@ __device__ __forceinline__ void move_up(float (&sums)[blocks][count]) {
         for (int i = 0; i < count; ++i) sums[block - 1][i] = sums[block][i];
 }
 
-// From sums over K to D, for a warpgroup's blocks from `first_block` on. One after the other, each moved to
+// From alpha A B to D, for a warpgroup's blocks from `first_block` on. One after the other, each moved to
 // the registers of the first: so this code stands there once for a width, and more of it is in the caches
 // of instructions. `fuses`: whether there is code for more than a bias and relu. `turn` counts staging buffers.
 template <class C, bool fuses, int blocks, int count>
@@ -36,7 +36,6 @@ __device__ __forceinline__ void store_blocks(float (&sums)[blocks][count], Share
     // Defined on all paths: else the main loop takes an instruction more, and short K 4% longer.
     Kinds kinds = {};
     uint32_t line = 0;
-    scale(sums, ending.alpha);
     if (follows || ending.biased()) {
         kinds = fused.all_kinds();
         if constexpr (fuses && blocks == C::blocks)

@@ -29,12 +29,10 @@ __device__ __forceinline__ void scale(float (&sums)[blocks][count], float alpha)
         for (float& sum : block) sum *= alpha;
 }
 
-// What is behind alpha A B where nothing is fused, if the kernel `relus`.
-template <bool relus, int blocks, int count>
-__device__ __forceinline__ void finish_plainly(float (&sums)[blocks][count], float alpha,
-                                               uint32_t flags) {
-    scale(sums, alpha);
-    if (!relus || !(flags & TILE_RELU)) return;
+// The relu of a plain tile that has one.
+template <int blocks, int count>
+__device__ __forceinline__ void rectify(float (&sums)[blocks][count], uint32_t flags) {
+    if (!(flags & TILE_RELU)) return;
 #pragma unroll
     for (auto& block : sums) activate(block, ACTIVATION_RELU, false);
 }

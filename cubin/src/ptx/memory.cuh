@@ -70,6 +70,12 @@ __device__ __forceinline__ void store_shared(uint32_t to, float value) {
     asm volatile("st.shared.f32 [%0], %1;" ::"r"(to), "f"(value) : "memory");
 }
 
+__device__ __forceinline__ void store_shared(uint32_t to, uint4 word) {
+    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(word.x), "r"(word.y), "r"(word.z),
+                 "r"(word.w)
+                 : "memory");
+}
+
 __device__ __forceinline__ void store_shared(uint32_t to, float first, float second) {
     asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(to), "f"(first), "f"(second) : "memory");
 }

@@ -29,12 +29,13 @@ __device__ __forceinline__ uint32_t descriptor(uint32_t address) {
 // The upper half.
 constexpr uint32_t SWIZZLE_128 = 1 << 30, STRIDE = 1024 >> 4;
 
-// Of a matrix of 16 k whose rows are alike, and both halves of K, too, K-major and not swizzled: there are eight
-// rows of eight k at `address`, a multiple of 16, and no bytes from these to the next ones either way. The upper
-// half is 0.
-__device__ __forceinline__ uint32_t descriptor_of_alike(uint32_t address) {
-    return (address & 0x3FFFF) >> 4;
+// The two of a matrix of 16 k that is K-major and not swizzled: there are eight rows of eight k at `address`, a
+// multiple of 16. From these to the other eight k there are `leading` bytes, and PACKED_STRIDE to the next eight
+// rows; none where they are alike.
+__device__ __forceinline__ uint32_t packed_descriptor(uint32_t address, uint32_t leading) {
+    return leading >> 4 << 16 | (address & 0x3FFFF) >> 4;
 }
+constexpr uint32_t PACKED_STRIDE = 8 * 16 >> 4;
 
 // Order earlier accesses to the accumulators and to shared memory before the next multiply.
 __device__ __forceinline__ void fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
@@ -125,7 +126,7 @@ __device__ __forceinline__ void wait() {
                  "wgmma.mma_async.sync.aligned.m64n" #width "k16.f32." type "." type                        \
                  " {" NAMES_##count "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, b, keep, 1, 1, 0;\n}"      \
                  : VALUES_##count                                                                           \
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b_rows), "n"(accumulate), "n"(upper))
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b_rows), "n"(accumulate), "r"(upper))
 
 // Asm operands are numbered: `count` accumulators, the descriptors' lower halves, the flag, the upper half,
 // how far on the next 16 of K are in each descriptor, whether A and B are MN-major.
@@ -172,9 +173,10 @@ MULTIPLY(256, 128, 128, 129, 130, 131, 132, 133, 134, 135)
 #define MULTIPLY_HELD(width, count, a0, a1, a2, a3, b, keep, high)                                          \
     template <>                                                                                             \
     struct MultiplyHeld<width> {                                                                            \
-        template <class Operand, bool accumulate, uint32_t upper = SWIZZLE_128 | STRIDE>                    \
+        template <class Operand, bool accumulate>                                                           \
         static __device__ __forceinline__ void issue(float (&d)[count], const uint32_t (&a)[4],             \
-                                                     uint32_t b_rows) {                                     \
+                                                     uint32_t b_rows,                                       \
+                                                     uint32_t upper = SWIZZLE_128 | STRIDE) {               \
             if constexpr (std::is_same_v<Operand, Bf16>)                                                    \
                 ISSUE_HELD(width, count, "bf16", a0, a1, a2, a3, b, keep, high);                            \
             else                                                                                            \
