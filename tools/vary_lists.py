@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 ADDED = {
@@ -82,12 +82,19 @@ def varied(text: str, variant: str) -> str | None:
     if variant in LESS:
         extent, less = LESS[variant]
         return re.sub(rf"\b{extent}: (\d+)", lambda m: f"{extent}: {int(m[1]) - less}", text)
+    return with_defaults(text, ADDED[variant])
+
+
+def with_defaults(text: str, added: Mapping[str, str]) -> str | None:
+    """A list of one problem with more in its defaults; None if its groups cannot have that.
+
+    What is f32 in it already becomes narrower where it would become f32.
+    """
     (written,) = re.findall(r"defaults: \{(.*)\}", text)
     defaults = dict(pair.split(": ") for pair in written.split(", "))
-    added = ADDED[variant]
     if "gate" in added and any(int(n) % 2 for n in re.findall(r"\bn: (\d+)", text)):
         return None
-    if variant in ("f32", "betaf32") and defaults.get("d") == "f32":  # it is already: narrower
+    if added.get("d") == defaults.get("d") == "f32":
         added = {key: value for key, value in added.items() if key != "c"} | {"d": defaults["a"]}
     words = ", ".join(f"{key}: {value}" for key, value in {**defaults, **added}.items())
     return text.replace(f"{{{written}}}", f"{{{words}}}", 1)
