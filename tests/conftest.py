@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+
+# Workers share the cores: no BLAS threads besides. numpy is imported later.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from gemmctl.lists import yamlfile
 from support import TWO_PROBLEMS, Command, environment
