@@ -18,6 +18,13 @@ from gemmctl.lists import yamlfile
 from support import TWO_PROBLEMS, Command, environment
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """``--share``; tests/gpu/conftest.py goes by it."""
+    parser.addoption(
+        "--share", type=int, default=1, metavar="N", help="one in N of the cases of each GPU test"
+    )
+
+
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No test sees what was tuned on this machine or in another test."""
