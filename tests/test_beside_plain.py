@@ -68,3 +68,9 @@ def test_a_cell_has_the_ratio_to_the_list_as_it_is_and_to_the_fastest_peer(tmp_p
     found = cells(tool(kept).stdout)
     assert found["nothing"] == ["20"] and found["beta 1"] == ["30, 1.500"]
     assert found["silu"] == ["30, 1.500 (0.46 of torch)"]
+
+
+def test_a_list_without_defaults_to_add_to_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "some.yaml").write_text(LIST.replace("defaults", "default"))
+    done = tool(tmp_path / "kept.json", "--measure", tmp_path / "some.yaml")
+    assert done.returncode == 1 and "some.yaml: additions go into" in done.stderr

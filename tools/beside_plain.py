@@ -55,10 +55,15 @@ ODD_N = "odd n"  # one column less
 
 
 def write(lists: Sequence[Path], folder: Path) -> list[Path]:
-    """Every list, and with each addition; the files in the order of the table."""
+    """Every list, and with each addition; the files in the order of the table.
+
+    Exits with a word on the first that it cannot add to.
+    """
     made = []
     for path in lists:
         text = path.read_text(encoding="utf-8")
+        if text.count("- name:") != 1 or text.count("defaults: {") != 1:
+            sys.exit(f"{path}: additions go into the one 'defaults: {{...}}' of its one problem")
         made_of: dict[str, str | None] = {PLAIN: text, ODD_N: vary_lists.varied(text, "oddn")}
         for title, added in ADDITIONS.items():
             made_of[title] = vary_lists.with_defaults(text, added)
