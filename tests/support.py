@@ -129,6 +129,12 @@ def started(*args: str | Path, **streams: Any) -> Iterator[subprocess.Popen[str]
             process.kill()
 
 
+def markdown_rows(printed: str) -> dict[str, list[str]]:
+    """The rows of a table in Markdown by their first cell, its titles among them."""
+    lines = [line.strip("|").split("|") for line in printed.splitlines() if line.startswith("| ")]
+    return {row[0].strip(): [cell.strip() for cell in row[1:]] for row in lines}
+
+
 @contextlib.contextmanager
 def terminal(columns: int) -> Iterator[tuple[int, int]]:
     """A terminal of that width: our end of it, and the one for a command, which gets closed."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from support import ROOT, environment
+from support import ROOT, environment, markdown_rows
 
 LIST = "gemmctl: 1\nproblems: [{{name: {name}, groups: [{{m: 8, n: 8, k: {k}}}]}}]\n"
 HEAD = {
@@ -69,12 +69,6 @@ def save(path: Path, *problems: dict[str, Any]) -> Path:
     return path
 
 
-def cells(printed: str) -> dict[str, list[str]]:
-    """The rows of the table by kind."""
-    lines = [line.strip("|").split("|") for line in printed.splitlines() if line.startswith("| ")]
-    return {row[0].strip(): [cell.strip() for cell in row[1:]] for row in lines}
-
-
 @pytest.fixture
 def family(tmp_path: Path) -> Path:
     """Eight lists of one kind and four of another."""
@@ -102,7 +96,7 @@ def test_a_kind_has_its_geometric_mean_its_worst_and_how_often_a_peer_is_surely_
         problem("dense-wgrad-001-k200", cublaslt=peer(1.01, 1.0, 1.02)),
     )
     printed = lead(saved).stdout
-    assert cells(printed) == {
+    assert markdown_rows(printed) == {
         "kind": [
             *("problems", "geometric mean", "worst", "of", "beside", "a peer surely ahead"),
         ],
@@ -119,7 +113,7 @@ def test_a_peer_that_is_not_the_best_may_be_the_one_surely_ahead(tmp_path: Path)
     made = problem("lora-001", torch=peer(1.1, 0.9, 1.3), cublas=peer(1.05, 1.04, 1.06))
     printed = lead(save(tmp_path / "run.json", made)).stdout
     assert "lora-001: cublas is surely ahead, 1.050, 1.040 to 1.060" in printed
-    assert cells(printed)["lora"][-1] == "1"
+    assert markdown_rows(printed)["lora"][-1] == "1"
 
 
 def test_several_files_are_one_table_and_the_last_counts(tmp_path: Path) -> None:
@@ -130,7 +124,7 @@ def test_several_files_are_one_table_and_the_last_counts(tmp_path: Path) -> None
     )
     second = save(tmp_path / "2.json", problem("lora-001", cublas=peer(0.5, 0.4, 0.6)))
     printed = lead(first, second).stdout
-    assert cells(printed)["lora"][:2] == ["2", "0.500"]
+    assert markdown_rows(printed)["lora"][:2] == ["2", "0.500"]
     assert "no peer is surely ahead on any problem" in printed
 
 

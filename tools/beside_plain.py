@@ -12,7 +12,6 @@ is and, in brackets, to those of the fastest peer.
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -72,7 +71,7 @@ def write(lists: Sequence[Path], folder: Path) -> list[Path]:
                 continue
             name = named(path.stem, title)
             made.append(folder / f"{len(made):03}.yaml")
-            made[-1].write_text(re.sub(r"- name: \S+", f"- name: {name}", varied), "utf-8")
+            made[-1].write_text(vary_lists.renamed(varied, name), "utf-8")
     return made
 
 

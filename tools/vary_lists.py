@@ -72,7 +72,12 @@ def variants(folder: Path) -> Iterator[tuple[str, str]]:
         for variant in each:
             name = f"{path.stem}-{variant}"
             if made := varied(text, variant):
-                yield name, re.sub(r"- name: \S+", f"- name: {name}", made)
+                yield name, renamed(made, name)
+
+
+def renamed(text: str, name: str) -> str:
+    """A list of one problem that is called so."""
+    return re.sub(r"- name: \S+", f"- name: {name}", text)
 
 
 def varied(text: str, variant: str) -> str | None:
