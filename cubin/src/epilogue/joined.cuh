@@ -95,10 +95,10 @@ __device__ __forceinline__ void join_bias(float (&sums)[C::blocks][width / 2], c
     const bool along_m = flags & TILE_JOINED_M;
     const uint32_t thread = ptx::opaque(threadIdx.x % 128);
     uint32_t held[C::blocks][4] = {};
-    uint32_t second = wgmma::packed_descriptor(ptx::shared_address(&ones), 0), upper = 0;
+    uint32_t second = wgmma::descriptor<0>(ptx::shared_address(&ones)), upper = 0;
     if (along_m) {
         spread_rows(pairs, staging, consumer);
-        second = wgmma::packed_descriptor(ptx::shared_address(staging[0]), rows_bytes<C>);
+        second = wgmma::descriptor<rows_bytes<C>>(ptx::shared_address(staging[0]));
         upper = wgmma::PACKED_STRIDE;
 #pragma unroll
         for (auto& block : held) block[0] = block[1] = thread % 4 == 0 ? C::Operand::one : 0;

@@ -21,6 +21,9 @@ struct F16 {
 // K-major, lines of 128 bytes are rows of A or columns of B, and groups of eight of them lie 1024 bytes
 // apart. MN-major, lines are of one k each and hold 64 rows or columns; groups of eight k lie 1024 bytes
 // apart, and the next 64 rows or columns `leading` bytes, which is not used K-major.
+//
+// Of 16 k K-major and not swizzled: there are eight rows of eight k at `address`, a multiple of 16. From these to
+// the other eight k there are `leading` bytes, 0 where they are alike, and 128 to the next eight rows.
 template <uint32_t leading = 16>
 __device__ __forceinline__ uint32_t descriptor(uint32_t address) {
     return leading >> 4 << 16 | (address & 0x3FFFF) >> 4;
@@ -29,12 +32,7 @@ __device__ __forceinline__ uint32_t descriptor(uint32_t address) {
 // The upper half.
 constexpr uint32_t SWIZZLE_128 = 1 << 30, STRIDE = 1024 >> 4;
 
-// The two of a matrix of 16 k that is K-major and not swizzled: there are eight rows of eight k at `address`, a
-// multiple of 16. From these to the other eight k there are `leading` bytes, and PACKED_STRIDE to the next eight
-// rows; none where they are alike.
-__device__ __forceinline__ uint32_t packed_descriptor(uint32_t address, uint32_t leading) {
-    return leading >> 4 << 16 | (address & 0x3FFFF) >> 4;
-}
+// The same of a matrix of 16 k that is not swizzled; 0 where its rows are alike.
 constexpr uint32_t PACKED_STRIDE = 8 * 16 >> 4;
 
 // Order earlier accesses to the accumulators and to shared memory before the next multiply.
