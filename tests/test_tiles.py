@@ -41,7 +41,7 @@ from gemmctl.kernels.constants import (
     TILE_WORDS,
 )
 from gemmctl.planning import plan, tables
-from gemmctl.planning.epilogue import ADDED_K, ADDED_SHARE, MIXED_K
+from gemmctl.planning.epilogue import ADDED_K, ADDED_WHOLE, MIXED_K
 from gemmctl.planning.exchange import exchanged
 from gemmctl.planning.order import LONG_K
 from gemmctl.planning.tiles import ONCE_ROWS, TILE, TURNING_K, Launch
@@ -185,20 +185,21 @@ def test_long_sums_of_32_bits_are_added_to_d_where_it_lies(
         ([(64, ADDED_K - 1)], [0]),  # it would wait for the L2
         ([(64, MIXED_K - 1), *[(64, 8)] * 9], [0] * 10),
         ([(64, MIXED_K), *[(64, 8)] * 9], [1] + [0] * 9),
-        ([(64, 8 * i) for i in range(70, 80)], [0] * 6 + [1] * 4),  # the longest
-        ([(64, 640)] * 10, [1] * 4 + [0] * 6),
+        ([(64, 8 * i) for i in range(70, 80)], [0] * 5 + [1] * 5),  # the longest
+        ([(64, 640)] * 10, [1] * 5 + [0] * 5),
+        ([(64, 480)] * 10, [1] * 4 + [0] * 6),
         (
-            [(320, 800), (64, 720), *[(64, 8)] * 5],
+            [(832, 800), (64, 720), *[(64, 8)] * 5],
             [0] * 7,
         ),  # what comes after too long a one waits, too
         ([(640, ADDED_K), (64, 720), *[(64, 8)] * 3], [1, 0, 0, 0, 0]),
     ],
     ids=str,
 )
-def test_beside_others_shorter_sums_are_added_up_to_a_share_of_d(
+def test_beside_others_shorter_sums_are_added_up_to_a_share_of_d_that_their_k_decides(
     groups: list[tuple[int, int]], added: list[int]
 ) -> None:
-    assert ADDED_SHARE == 0.4
+    assert ADDED_WHOLE == 1200
     launch = launch_of(
         make_problem(*(f32_in_place(m, k) for m, k in groups)), kernel("128x256", "f32")
     )

@@ -15,10 +15,11 @@ from gemmctl.planning.fitting import STRIDE_END
 # shorter sums would wait for. 128 of 1536x2048 with K 512: 1280 us, not 1120; 32 of that size with
 # K of about 1030: 336 instead of 403.
 ADDED_K = 960
-# From which it does beside tiles that read C, spread among them, for so much of all such D
-# (docs/kernel.md): the two wait for different things.
+# From which it does beside tiles that read C, spread among them: the two wait for different things.
+# Sums of K are added as long as no more than K over ADDED_WHOLE of all such D is, since the L2 adds
+# while others multiply (docs/kernel.md).
 MIXED_K = 384
-ADDED_SHARE = 0.4
+ADDED_WHOLE = 1200
 
 
 def fused(problem: Problem, groups: Ints) -> Flags:
@@ -68,7 +69,7 @@ def added(problem: Problem, groups: Ints) -> Flags:
 
     TMA adds whole 16-byte words: what it adds behind the end of a row turns NaN there into another.
     Long sums are added, and of those that are not so long the longest of the problem, for a share
-    of all such D: the L2 adds them while other tiles read C.
+    of all such D that their K decides: the L2 adds them while other tiles read C.
     """
     if not problem.columns.adds[groups].any():
         return np.zeros(len(groups), bool)
@@ -84,7 +85,8 @@ def all_added(columns: Columns) -> Flags:
     by_depth = np.argsort(-columns.depth * fit, kind="stable")
     elements = columns.m * columns.n * adds
     some = np.empty_like(fit)
-    some[by_depth] = np.cumsum(elements[by_depth]) <= ADDED_SHARE * elements.sum()
+    most = elements.sum() * columns.depth[by_depth] / ADDED_WHOLE
+    some[by_depth] = np.cumsum(elements[by_depth]) <= most
     found: Flags = fit & (some | (columns.depth >= ADDED_K))
     return found
 
