@@ -31,6 +31,7 @@ from gemmctl.kernels.cubins import Kernel
 from gemmctl.lists.problem import Problem
 from gemmctl.planning.tiles import TILE
 from gemmctl.planning.tiling import (
+    BEGUN_K,
     H200,
     MIN_SPLIT_K_TILES,
     MOST_PARTS,
@@ -117,7 +118,7 @@ def test_there_the_last_tiles_are_as_narrow_as_fits_and_load_as_much_as_all() ->
         ("", 64, "128x192-c2px", 104, 112),  # of 200 columns
         ("", 200, "128x256", 208, 208),
         ("ldd: 201", 150, "128x192-c2p", 160, 160),
-        ("beta: 1", 150, "128x192-c2p", 192, 192),
+        ("beta: 1", 150, "128x192-c2p", 160, 160),
     ],
 )
 def test_wide_tiles_of_nothing_but_alpha_a_b_multiply_fewer_rows_than_they_load(
@@ -127,6 +128,25 @@ def test_wide_tiles_of_nothing_but_alpha_a_b_multiply_fewer_rows_than_they_load(
     assert set(launch.tiles["width"].tolist()) == set(launch.widths.tolist()) == {width}
     assert set(launch.tiles["box"].tolist()) == set(launch.boxes.tolist()) == {box}
     assert sorted(set(launch.tiles["m0"].tolist()))[-1] % width == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "name", "widths"),
+    [
+        (f"k: {BEGUN_K}", "128x192-c2p", [160, 160]),
+        (f"k: {BEGUN_K}, bias: n, activation: relu", "128x192-c2p", [160, 160]),
+        (f"k: {BEGUN_K - 1}", "128x192-c2p", [192, 128]),
+        (f"k: {BEGUN_K}, activation: silu", "128x192-c2p", [192, 128]),
+        (f"k: {BEGUN_K}, alpha: 2", "128x192-c2p", [192, 128]),  # which would multiply C, too
+        (f"k: {BEGUN_K}", "128x256-c2", [192, 128]),
+    ],
+)
+def test_long_sums_that_begin_with_c_have_tiles_of_equal_height(
+    changes: str, name: str, widths: list[int]
+) -> None:
+    some = make_problem(f"m: 300, n: 256, beta: 1, {changes}")
+    tiles = np.sort(launch_of(some, kernel(name), 192).tiles, order="m0")
+    assert tiles["width"].tolist() == widths
 
 
 def test_widths_in_finer_steps_have_to_save_more_than_their_code_costs() -> None:
@@ -165,7 +185,8 @@ def test_every_tile_has_a_width_that_its_kernel_has_code_for(drawn: Cut) -> None
     assert (tiles["width"] <= tiles["box"]).all() and (
         tiles["box"] <= launch.kernel.max_width
     ).all()
-    few = tiles["flags"] & (TILE_FUSED | TILE_C_FIRST) > 0
+    short = (tiles["k_tiles"] * K_TILE < BEGUN_K) | (not launch.kernel.begins_finer)
+    few = (tiles["flags"] & TILE_FUSED > 0) | (tiles["flags"] & TILE_C_FIRST > 0) & short
     if not launch.kernel.light_finer:
         few |= tiles["flags"] & TILE_BIAS > 0
         few |= tiles["flags"] & (TILE_WORDS | TILE_ADDED) == 0

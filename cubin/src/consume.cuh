@@ -29,9 +29,9 @@ __host__ __device__ constexpr bool fusible(int width) {
     return !C::d_across && (width % FUSED_STEP == 0 || width == FUSED_NARROW);
 }
 
-// Those with code for less: a bias and relu, and rows of D that are no whole words. In pingpong kernels all but
-// the finest, elsewhere those above: where warpgroups share tiles it is fetched for longer than fewer rows save,
-// and where K lies across A it would take the compiler a tenth longer.
+// Those with code for less: a bias and relu, rows of D that are no whole words, and sums that begin with C. In
+// pingpong kernels all but the finest, elsewhere those above: where warpgroups share tiles it is fetched for
+// longer than fewer rows save, and where K lies across A it would take the compiler a tenth longer.
 template <class C>
 __host__ __device__ constexpr bool light(int width) {
     return fusible<C>(width) || (C::pingpong && !C::a_across);
@@ -177,7 +177,7 @@ __device__ __forceinline__ bool consume_tile(Shared<C>& shared, const Params& pa
         if constexpr (has_code<C>(w)) {                                                       \
             constexpr std::bool_constant<fusible<C>(w)> fuses;                                \
             Sums<C, w> sums;                                                                  \
-            constexpr bool begins = C::c_first && fusible<C>(w);                              \
+            constexpr bool begins = C::c_first && light<C>(w) && !fine(w);                    \
             if (begins && tile.flags & TILE_C_FIRST) {                                        \
                 if constexpr (begins) begin_with_c<C>(sums, shared, ring, tile.beta, n);      \
                 begin_turn(C::blocks);                                                        \

@@ -77,6 +77,11 @@ class Kernel:
         return self.pingpong and not self.d_across and self.output != "f32"
 
     @property
+    def begins_finer(self) -> bool:
+        """Whether they may at every multiple of WIDTH_STEP, with a bias and relu at most behind."""
+        return self.begins and self.light_finer
+
+    @property
     def joins(self) -> bool:
         """Whether a bias may join the sums."""
         return self.pingpong and not self.d_across

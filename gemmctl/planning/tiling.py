@@ -20,7 +20,7 @@ from gemmctl.kernels.constants import (
 from gemmctl.kernels.cubins import Kernel
 from gemmctl.lists.problem import Columns, Problem
 from gemmctl.planning.arrays import ALONE, Flags, Floats, Ints, ceil_div, each
-from gemmctl.planning.epilogue import c_by_elements, fused, may_join
+from gemmctl.planning.epilogue import c_by_elements, fused, light, may_begin, may_join
 
 MIN_SPLIT_K_TILES = 8  # slices of K that a part is worth its way through memory for
 MOST_PARTS = 2  # of all sums, for each cluster: at most 35 MB on an H200, which the L2 holds
@@ -29,6 +29,9 @@ HALVINGS = 3  # of the number of parts that are worth considering
 # Cycles that widths in finer steps cost a CTA at first, and with every tile: fits to 57 lists on an
 # H200, when there was code for them up to 256 (96 tiles of 89 to 121 rows took 6% longer by them).
 FINE_BEGIN, FINE_TILE = 1500, 200
+# From which sums that begin with C have all widths. Below, more code costs more than fewer rows
+# save: K of 768 takes 0.99 of the time with them, 2048 0.94 to 1.00, but 64 to 300 1.01 to 1.09.
+BEGUN_K = 512
 WGMMA_FLOP = 4096  # dense 16-bit floating-point operations per cycle and SM
 
 
@@ -145,9 +148,9 @@ def grid(
     """Cut groups into as few rows of tiles as ``widest`` allows, each as narrow as fits.
 
     Where D is alpha A B, and be it with a bias that joins the sums, wide tiles have widths in finer
-    steps. Where more than a bias and relu
-    makes D there are fewer widths, and only narrow ones where C comes element by element; there
-    only the last row of tiles is narrower. Kernels whose warpgroups share tiles, or whose A K lies
+    steps. Where more than a bias and relu makes D there are fewer widths, but for long sums that
+    begin with C, and only narrow ones where C comes element by element; there only the last row of
+    tiles is narrower. Kernels whose warpgroups share tiles, or whose A K lies
     across, have as few behind a bias, and where rows of D are no whole words (consume.cuh). Where K
     lies across A, the last row of tiles is always narrower: their boxes are longer anyway.
 
@@ -167,7 +170,9 @@ def grid(
     widths = ceil_div(even, WIDTH_STEP) * WIDTH_STEP
     finer = ceil_div(even, FINE_STEP) * FINE_STEP
     joins = may_join(problem, groups) & (columns.beta[groups] == 0) & (parts == 1) & kernel.joins
-    fusing, biased = fused(problem, groups), (columns.bias[groups] != 0) & ~joins
+    first = may_begin(problem, groups) & (parts == 1) & kernel.begins_finer & (k >= BEGUN_K)
+    fusing = fused(problem, groups) & ~(first & light(problem, groups))
+    biased = (columns.bias[groups] != 0) & ~joins
     bare = (columns.beta[groups] == 0) & ~biased & ~fusing
     plain = bare & problem.columns.whole_words[groups] & (parts == 1)
     has_code = (finer > FINE_FROM) & (finer < FINE_TO) & kernel.finer

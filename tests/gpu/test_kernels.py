@@ -47,7 +47,7 @@ from gemmctl.operands.data import DataSpec
 from gemmctl.operands.digest import digest
 from gemmctl.planning import fitting, packing, plan, tables, tail, tiles, tiling
 from gemmctl.planning.plan import Plan
-from gemmctl.planning.tiling import Choice, seen
+from gemmctl.planning.tiling import BEGUN_K, Choice, seen
 from support import cut_as, environment, make_problem, takes_all
 
 KERNELS = cubins.manifest().kernels
@@ -195,13 +195,13 @@ def test_every_kernel_is_right_on_a_d_by_columns(
         assert wrong(made, session, spec) == []
 
 
-def at_widths(kernel: Kernel, widths: Collection[int], more: str = "") -> Plan:
+def at_widths(kernel: Kernel, widths: Collection[int], more: str = "", k: int = 136) -> Plan:
     """Groups as high as each width and, but for the last rows, twice as high."""
     groups = []
     for width in sorted(widths):
         for rows in (width, 2 * width - columns_for(kernel, 3)):
             m, n = (136, columns_for(kernel, rows)) if kernel.d_across else (rows, 136)
-            groups.append(f"{{m: {m}, n: {n}, k: 136, {padded(kernel, m, n, 136)}{more}}}")
+            groups.append(f"{{m: {m}, n: {n}, k: {k}, {padded(kernel, m, n, k)}{more}}}")
     text = head_of(kernel) + "  - name: widths\n    groups:\n"
     text += "".join(f"      - {group}\n" for group in groups)
     (some,) = reading.load(["-"], io.StringIO(text))
@@ -245,6 +245,22 @@ def test_a_bias_joins_sums_of_every_width(
     bias = f", bias: {along}, bias_type: {kernel.operand}{more}"
     made, spec = at_widths(kernel, widths, bias), DataSpec(kind, 12)
     assert (made.launches[0].tiles["flags"] & TILE_JOINED).all()
+    with ran(device, made, spec) as session:
+        assert wrong(made, session, spec) == []
+        repeat_alike(session, made, 100)
+
+
+@pytest.mark.parametrize("kind", data.KINDS)
+@pytest.mark.parametrize("more", ["", ", activation: relu", ", bias: m, bias_type: f32, ldd: 139"])
+@pytest.mark.parametrize("kernel", [of for of in FUSING if of.begins], ids=named)
+def test_sums_begin_with_c_at_every_width_that_has_code_for_it(
+    device: CudaDevice, kernel: Kernel, more: str, kind: data.Kind
+) -> None:
+    step = WIDTH_STEP if kernel.begins_finer else FUSED_STEP
+    widths = range(step, kernel.max_width + 1, step)
+    of_c = f", beta: 1, c: {kernel.output}, ldc: 144{more}"
+    made, spec = at_widths(kernel, widths, of_c, BEGUN_K), DataSpec(kind, 12)
+    assert (made.launches[0].tiles["flags"] & TILE_C_FIRST).all()
     with ran(device, made, spec) as session:
         assert wrong(made, session, spec) == []
         repeat_alike(session, made, 100)
