@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -16,6 +17,10 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 
 from gemmctl.lists import yamlfile
 from support import TWO_PROBLEMS, Command, environment
+
+# A shell that starts tests in the background has them, and what they start, ignore Ctrl-C.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
