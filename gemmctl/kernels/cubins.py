@@ -77,11 +77,6 @@ class Kernel:
         return self.pingpong and not self.d_across and self.output != "f32"
 
     @property
-    def begins_finer(self) -> bool:
-        """Whether they may at every multiple of WIDTH_STEP, with a bias and relu at most behind."""
-        return self.begins and self.light_finer
-
-    @property
     def joins(self) -> bool:
         """Whether a bias may join the sums."""
         return self.pingpong and not self.d_across
@@ -115,7 +110,7 @@ class Kernel:
     def light_finer(self) -> bool:
         """Whether what is light has code at every multiple of WIDTH_STEP, and not as what is fused.
 
-        That is a bias and relu, and rows of D that are no whole words.
+        That is a bias and relu, rows of D that are no whole words, and sums that begin with C.
         """
         return self.pingpong and not self.a_across
 

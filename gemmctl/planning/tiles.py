@@ -138,9 +138,9 @@ def cut(problem: Problem, planned: Grid, choice: Choice) -> Launch:
     of_group["width"] = planned.widths
     of_group["alpha"], of_group["beta"] = alpha, beta
     gated, on_top = columns.gate[groups] != 0, added(problem, groups)
-    first = begun(planned, may_begin(problem, groups))
+    first = begun(kernel, planned.parts, may_begin(problem, groups))
     nothing_behind = (beta == 0) | first
-    join = joined(planned, may_join(problem, groups) & nothing_behind)
+    join = joined(kernel, planned.parts, may_join(problem, groups) & nothing_behind)
     lightly = light(problem, groups) & nothing_behind
     relu = lightly & (columns.activation[groups] == ACTIVATION_RELU)
     of_group["flags"] = (

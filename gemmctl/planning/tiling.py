@@ -150,9 +150,9 @@ def grid(
     Where D is alpha A B, and be it with a bias that joins the sums, wide tiles have widths in finer
     steps. Where more than a bias and relu makes D there are fewer widths, but for long sums that
     begin with C, and only narrow ones where C comes element by element; there only the last row of
-    tiles is narrower. Kernels whose warpgroups share tiles, or whose A K lies
-    across, have as few behind a bias, and where rows of D are no whole words (consume.cuh). Where K
-    lies across A, the last row of tiles is always narrower: their boxes are longer anyway.
+    tiles is narrower. Kernels whose warpgroups share tiles, or whose A K lies across, have as few
+    behind a bias, and where rows of D are no whole words (consume.cuh). Where K lies across A, the
+    last row of tiles is always narrower: their boxes are longer anyway.
 
     The groups of a launch begin at ``starts`` and end with the next one's. ``splits`` are the parts
     of its longest sum over K; no part is shorter than it is worth. Both that and ``widest`` are the
@@ -169,10 +169,11 @@ def grid(
     even = ceil_div(m, ceil_div(m, widest))
     widths = ceil_div(even, WIDTH_STEP) * WIDTH_STEP
     finer = ceil_div(even, FINE_STEP) * FINE_STEP
-    joins = may_join(problem, groups) & (columns.beta[groups] == 0) & (parts == 1) & kernel.joins
-    first = may_begin(problem, groups) & (parts == 1) & kernel.begins_finer & (k >= BEGUN_K)
-    fusing = fused(problem, groups) & ~(first & light(problem, groups))
-    biased = (columns.bias[groups] != 0) & ~joins
+    joins = joined(kernel, parts, may_join(problem, groups) & (columns.beta[groups] == 0))
+    fusing, biased = fused(problem, groups), (columns.bias[groups] != 0) & ~joins
+    if kernel.light_finer and fusing.any():
+        first = begun(kernel, parts, may_begin(problem, groups))
+        fusing &= ~(first & light(problem, groups) & (k >= BEGUN_K))
     bare = (columns.beta[groups] == 0) & ~biased & ~fusing
     plain = bare & problem.columns.whole_words[groups] & (parts == 1)
     has_code = (finer > FINE_FROM) & (finer < FINE_TO) & kernel.finer
@@ -235,15 +236,15 @@ def seen(problem: Problem, kernel: Kernel) -> Columns:
     return problem.columns.exchanged if kernel.d_across else problem.columns
 
 
-def begun(planned: Grid, may: Flags) -> Flags:
-    """Groups whose sums begin with beta C, of those that ``may``."""
-    found: Flags = may & (planned.parts == 1) & planned.kernel.begins
+def begun(kernel: Kernel, parts: Ints, may: Flags) -> Flags:
+    """Groups whose sums begin with beta C, of those that ``may``, by the parts of each."""
+    found: Flags = may & (parts == 1) & kernel.begins
     return found
 
 
-def joined(planned: Grid, may: Flags) -> Flags:
+def joined(kernel: Kernel, parts: Ints, may: Flags) -> Flags:
     """Groups whose bias joins their sums, of those that ``may`` and have no C behind these."""
-    found: Flags = may & (planned.parts == 1) & planned.kernel.joins
+    found: Flags = may & (parts == 1) & kernel.joins
     return found
 
 

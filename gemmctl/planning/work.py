@@ -211,7 +211,7 @@ def work_of(launches: Grid, asked: Asked, starts: Ints = ALONE) -> Work:
 
 def _steps(launches: Grid, asked: Asked) -> Mapping[str, Floats]:
     """What each value goes through; C is in the sum already where that begins with it."""
-    first = begun(launches, asked.may_begin)
+    first = begun(launches.kernel, launches.parts, asked.may_begin)
     if not first.any():
         return asked.steps
     return {**asked.steps, "c2": asked.steps["c2"] * ~first, "begun": first.astype(float)}

@@ -256,7 +256,7 @@ def test_a_bias_joins_sums_of_every_width(
 def test_sums_begin_with_c_at_every_width_that_has_code_for_it(
     device: CudaDevice, kernel: Kernel, more: str, kind: data.Kind
 ) -> None:
-    step = WIDTH_STEP if kernel.begins_finer else FUSED_STEP
+    step = WIDTH_STEP if kernel.light_finer else FUSED_STEP
     widths = range(step, kernel.max_width + 1, step)
     of_c = f", beta: 1, c: {kernel.output}, ldc: 144{more}"
     made, spec = at_widths(kernel, widths, of_c, BEGUN_K), DataSpec(kind, 12)
