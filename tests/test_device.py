@@ -950,7 +950,7 @@ def test_a_launch_whose_ctas_wait_for_each_other_is_cooperative(driver: Driver) 
     assert [launched.cooperative for launched in gemms(driver)] == split * runs
 
 
-@pytest.mark.parametrize("name", ["128x256-c2", "128x256", "64x128"])
+@pytest.mark.parametrize("name", ["128x256-c2", "128x256", "64x128", "128x256-c2x"])
 def test_there_is_a_map_for_every_width_of_a_ctas_share_and_of_c_for_b_gates_and_what_is_added(
     name: str, driver: Driver
 ) -> None:
@@ -960,10 +960,12 @@ def test_there_is_a_map_for_every_width_of_a_ctas_share_and_of_c_for_b_gates_and
     kernel, widths = made.launches[0].kernel, range(16, 257, 16)
     code, f32 = dtypes.BF16.tensormap_code, dtypes.F32.tensormap_code
     of_a = [(code, (K_TILE, width // kernel.cluster)) for width in widths]
+    runs = [max(1, width // kernel.cluster // 32) for width in widths]
+    shuffled = [(code, (K_TILE, 2, 4, 4, count)) for count in runs]
     of_b = [(K_TILE, kernel.rows), (K_TILE, 8, 2), (K_TILE, 8, 2, kernel.rows // 16)]
     of_c = [*((code, (64, width)) for width in widths), *((f32, (32, width)) for width in widths)]
     added = (f32, (32, ADDED_ROWS))
-    assert driver.encoded == [*of_a, *((code, box) for box in of_b), *of_c, added]
+    assert driver.encoded == [*of_a, *shuffled, *((code, box) for box in of_b), *of_c, added]
 
 
 def test_a_map_that_the_driver_refuses_is_an_error(driver: Driver) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from gemmctl.device.cuda.params import GROUP_ARRAYS
 from gemmctl.kernels import constants, cubins
-from gemmctl.kernels.constants import TILE_JOINED
+from gemmctl.kernels.constants import TILE_JOINED, WIDTH_STEP, WIDTHS
 from gemmctl.lists.problem import ACTIVATIONS, BIASES, GATES, LAYOUTS
 from gemmctl.operands import data, dtypes
 from gemmctl.operands.data import DataSpec
@@ -161,7 +161,7 @@ def test_activations_and_gates_are_numbered_as_they_are_listed() -> None:
 def test_tiles_and_their_rows_are_those_of_the_launch() -> None:
     made = plan_of(*GROUPS)
     for launch, table in zip(made.launches, built(made), strict=True):
-        assert table.width.tolist() == launch.boxes.tolist()
+        assert table.box.tolist() == (launch.boxes // WIDTH_STEP - 1).tolist()
         assert np.array_equal(table.tiles, launch.tiles)
 
 
@@ -175,7 +175,7 @@ def test_launched_one_by_one_every_group_has_the_same_entries() -> None:
     (together,), (alone,) = (
         plan.make([some], KERNELS, launch=how) for how in ("grouped", "serial")
     )
-    names = [x.name for x in fields(Tables) if x.name not in ("tiles", "width")]
+    names = [x.name for x in fields(Tables) if x.name not in ("tiles", "box")]
     for name in names:
         entries = [np.concatenate([getattr(t, name) for t in built(p)]) for p in (together, alone)]
         assert np.array_equal(*entries), name
@@ -287,7 +287,15 @@ def test_a_kernel_that_writes_d_by_columns_is_given_the_operands_exchanged() -> 
     assert (table.ptr_a - ADDRESS, table.ptr_b - ADDRESS) == (made.layout.b, made.layout.a)
     assert table.ptr_d - ADDRESS == made.layout.d
     assert [int(values[0]) for values in (table.ld_a, table.ld_b, table.ld_d)] == [80, 72, 48]
-    assert table.width.tolist() == [48]
+    assert table.box.tolist() == [48 // WIDTH_STEP - 1]
+
+
+def test_rows_that_are_shuffled_have_boxes_of_their_own_behind_those_of_all_widths() -> None:
+    some = make_problem("m: 24, n: 64, k: 64", "m: 24, n: 48, k: 64")
+    (made,) = plan.make([some], EXCHANGING)
+    (table,) = built(made)
+    assert made.launches[0].shuffled.tolist() == [True, False]
+    assert table.box.tolist() == [WIDTHS + 64 // WIDTH_STEP - 1, 48 // WIDTH_STEP - 1]
 
 
 def test_of_a_d_by_columns_it_is_given_them_as_the_list_has_them() -> None:

@@ -38,13 +38,14 @@ from gemmctl.kernels.constants import (
     TILE_ONCE,
     TILE_RELU,
     TILE_RESIDUES,
+    TILE_SHUFFLED,
     TILE_WORDS,
 )
 from gemmctl.planning import plan, tables
-from gemmctl.planning.epilogue import ADDED_K, ADDED_WHOLE, MIXED_K
+from gemmctl.planning.epilogue import ADDED_K, ADDED_WHOLE, MIXED_K, SHUFFLED_K
 from gemmctl.planning.exchange import exchanged
 from gemmctl.planning.order import LONG_K
-from gemmctl.planning.tiles import ONCE_ROWS, TILE, TURNING_K, Launch
+from gemmctl.planning.tiles import AHEAD_BYTES, ONCE_ROWS, TILE, TURNING_K, Launch
 from gemmctl.planning.tiling import MIN_SPLIT_K_TILES, seen
 from sources import members, size
 from support import make_problem
@@ -445,6 +446,42 @@ def test_where_all_of_a_cluster_share_what_is_read_once_the_l2_is_not_told() -> 
     assert not (launch_of(some, kernel("128x256-c2x")).tiles["flags"] & TILE_ONCE).any()
 
 
+@pytest.mark.parametrize(
+    ("name", "group", "shuffled"),
+    [
+        ("128x256-x", f"m: 8, n: 256, k: {SHUFFLED_K}", True),
+        ("128x256-x", "m: 1, n: 32, k: 8", True),
+        ("128x256-x", f"m: 8, n: 256, k: {SHUFFLED_K + K_TILE}", False),  # hides what that saves
+        ("128x256-x", "m: 8, n: 256, k: 96", False),  # every other row begins within a line
+        ("128x256-x", "m: 8, n: 256, k: 96, ldb: 128", True),
+        ("128x256-x", "m: 8, n: 256, k: 24", True),  # so does one, but no slice crosses lines
+        ("128x256-x", "m: 8, n: 48, k: 64", False),  # a run and a half
+        ("128x256-x", "m: 8, n: 48, k: 64, d: f32", True),  # of 32 bits there are half as many
+        ("128x256-x", "m: 8, n: 40, k: 64, d: f32", False),
+        ("128x256-c2x", "m: 8, n: 192, k: 64", True),
+        ("128x256-c2x", "m: 8, n: 96, k: 64", False),  # each CTA would load a run and a half
+        ("128x192-c2px", "m: 8, n: 192, k: 64, d: f32", True),
+        ("128x192-c2px", "m: 8, n: 192, k: 64", False),  # gains nothing
+        ("128x256", "m: 256, n: 256, k: 64", False),  # D is not by columns
+        ("128x256-x", "m: 8, n: 256, k: 64, alpha: 0", False),  # nothing is loaded
+    ],
+)
+def test_rows_of_a_are_shuffled_where_operands_are_exchanged_k_is_short_and_runs_are_whole(
+    name: str, group: str, shuffled: bool
+) -> None:
+    some = make_problem(group)
+    launch = launch_of(some, kernel(name, some.groups[0].d))
+    assert ((launch.tiles["flags"] & TILE_SHUFFLED > 0) == shuffled).all()
+    assert launch.shuffled.tolist() == [shuffled]
+
+
+def test_sums_whose_rows_are_shuffled_are_never_split() -> None:
+    launch = launch_of(
+        make_problem(f"m: 8, n: 256, k: {SHUFFLED_K}"), kernel("128x256-x"), splits=9
+    )
+    assert launch.shuffled.all() and launch.slots == 0
+
+
 def test_a_launch_starts_as_many_clusters_as_have_something_to_do() -> None:
     few = launch_of(make_problem("m: 256, n: 1280, k: 64"), kernel("128x256"))
     many = launch_of(make_problem("m: 256, n: 128000, k: 64"), kernel("128x256"))
@@ -461,9 +498,26 @@ def test_waves_count_parts_and_not_what_adds_them_up() -> None:
     assert launch.waves == 40 / 132
 
 
-def test_where_every_k_is_short_tiles_are_taken_as_far_ahead_as_there_are_records() -> None:
-    short = make_problem("m: 256, n: 256, k: 64", f"m: 256, n: 256, k: {LONG_K - 64}")
-    assert launch_of(short, kernel("128x256")).ahead == RECORDS - 1
+def test_short_tiles_are_taken_ahead_until_they_fill_the_ring() -> None:
+    def launch(k: int) -> Launch:
+        some = make_problem(f"m: 1024, n: 1024, k: {k}, d: f32, count: 50")
+        return launch_of(some, kernel("128x256", "f32"))
+
+    assert launch(K_TILE).ahead == 1 + launch(K_TILE).stages == 5
+    assert launch(2 * K_TILE).ahead == 3
+    assert launch(LONG_K - K_TILE).ahead == 2
+
+
+def test_and_beyond_that_while_the_l2_holds_what_so_many_waves_of_tiles_read_and_write() -> None:
+    launch = launch_of(make_problem("m: 8192, n: 8192, k: 512"), kernel("128x256"))
+    a_wave = (2 * 8192 * 512 + 8192**2) * 2 * 132 / len(launch.tiles)  # bytes of A, B and D
+    assert launch.stages < 512 // K_TILE
+    assert launch.ahead == AHEAD_BYTES // a_wave == 4
+
+
+def test_no_more_tiles_are_taken_ahead_than_there_are_records() -> None:
+    some = make_problem("m: 16, n: 128, k: 64, count: 13200")
+    assert launch_of(some, kernel("128x256")).ahead == RECORDS - 1
 
 
 def test_where_one_k_is_long_only_the_next_tile_is_taken_ahead() -> None:

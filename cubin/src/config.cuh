@@ -22,6 +22,10 @@ struct Config {
     // Whether rows of a K-major B begin anywhere: two warps copy them, and they pass through registers into the
     // multiplications, which A is woven for (unaligned.cuh).
     static constexpr bool b_unaligned = B_UNALIGNED;
+    // Whether rows of A may come shuffled, so that sums are D as they are (epilogue/shuffled.cuh), and how many then
+    // are a run. Where warpgroups take turns and D has 16 bits it gains nothing.
+    static constexpr bool shuffles = d_across && !a_across && !(PINGPONG && Output::half);
+    static constexpr int run = SHUFFLED_BYTES / Output::size;
     static constexpr int max_width = MAX_WIDTH;
     static constexpr int ring_bytes = RING_BYTES;    // for stages of A and B
     static constexpr int most_stages = MOST_STAGES;  // of the narrowest tiles

@@ -9,6 +9,7 @@
 #include "epilogue/fused.cuh"
 #include "epilogue/joined.cuh"
 #include "epilogue/lines.cuh"
+#include "epilogue/shuffled.cuh"
 #include "epilogue/store.cuh"
 #include "epilogue/target.cuh"
 #include "held.cuh"
@@ -46,6 +47,12 @@ __host__ __device__ constexpr bool has_code(int width) {
     const bool finer = width % FINE_STEP == 0 && width > FINE_FROM && width < FINE_TO && !C::a_across &&
                        !C::b_unaligned;
     return width <= C::max_width && (!fine(width) || finer);
+}
+
+// Those whose rows may come shuffled: each CTA of a cluster loads whole runs.
+template <class C>
+__host__ __device__ constexpr bool shuffles(int width) {
+    return C::shuffles && width % (C::run * C::cluster) == 0;
 }
 
 // One lane of each warp gives back tile number `n`, once all have read its record.
@@ -224,6 +231,13 @@ __device__ __forceinline__ bool consume_tile(Shared<C>& shared, const Params& pa
             }                                                                                 \
             const uint32_t m0 = tile.m0, n0 = tile.n0;                                        \
             if (C::Output::half || !C::pingpong) give_back_early(false);                      \
+            if (shuffles<C>(w) && ending.flags & TILE_SHUFFLED) {                             \
+                if constexpr (shuffles<C>(w))                                                 \
+                    _Pragma("unroll") for (int i = 0; i < C::blocks; ++i)                     \
+                        store_shuffled<typename C::Output>(                                   \
+                            sums[i], m0, n0 + part_of<C>(consumer, i) * 64, target());        \
+                break;                                                                        \
+            }                                                                                 \
             _Pragma("unroll") for (int i = 0; i < C::blocks; ++i)                             \
                 store(sums[i], m0, n0 + part_of<C>(consumer, i) * 64);                        \
         }                                                                                     \

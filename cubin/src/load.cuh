@@ -45,6 +45,28 @@ __device__ __forceinline__ void load_shared_a(uint32_t to, const TensorMap& map,
     }
 }
 
+// The rows of A of one stage, at K from `column` on, and in a cluster this CTA's share of them. Shuffled ones come in
+// runs, whose rows the map counts in three dimensions.
+template <class C>
+__device__ __forceinline__ void load_a(uint32_t to, const TensorMap& map, uint32_t full, uint64_t policy,
+                                       int column, const Tile& tile, uint32_t rank) {
+    if constexpr (C::shuffles)
+        if (tile.flags & TILE_SHUFFLED) {
+            const uint32_t share = tile.box / C::cluster * rank;
+            const int run = (tile.m0 + share) / C::run;
+            if constexpr (C::cluster == 1)
+                ptx::tensor_load(to, &map, full, policy, column, 0, 0, 0, run);
+            else
+                ptx::tensor_load_multicast(to + share * C::row_bytes, &map, full, column, 0, 0, 0, run,
+                                           (1 << C::cluster) - 1);
+            return;
+        }
+    if constexpr (C::cluster == 1)
+        load_rows<C, C::a_across>(to, map, full, policy, column, tile.m0, tile.box);
+    else
+        load_shared_a<C>(to, map, full, column, tile.m0, tile.box, rank);
+}
+
 // The rows of B of one stage, from row `row` on; or with a gate, which multiplies columns of x, pairs of
 // them that meet in one thread (staging.cuh): eight first ones and then their eight others, and so on. One
 // box brings them all where there are whole eights; else each brings eight of both. Where K lies across B
@@ -172,11 +194,7 @@ __device__ __forceinline__ void load_operands(Shared<C>& shared, const Params& p
             ptx::barrier_expect(full, bytes);
             if constexpr (!C::b_unaligned)
                 load_b<C>(b, maps, full, C::d_across ? ptx::NO_HINT : once, column, b_row, tile.flags);
-            if constexpr (C::cluster == 1)
-                load_rows<C, C::a_across>(a, maps.a, full, C::d_across ? once : ptx::NO_HINT, column,
-                                          tile.m0, tile.box);
-            else
-                load_shared_a<C>(a, maps.a, full, column, tile.m0, tile.box, rank);
+            load_a<C>(a, maps.a, full, C::d_across ? once : ptx::NO_HINT, column, tile, rank);
             column += step;
             stage.advance(ring);
         }

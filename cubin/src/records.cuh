@@ -70,7 +70,7 @@ struct Groups {
     const uint32_t* m;
     const uint32_t* n;
     const uint32_t* k;
-    const uint32_t* width;  // rows of A in a box
+    const uint32_t* box;  // of A: which of the Templates of build_maps it has
     const uint32_t* type_c;
     const uint64_t* ptr_bias;
     const uint32_t* type_bias;

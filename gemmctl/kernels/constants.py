@@ -42,6 +42,11 @@ TILE_RELU = 512  # relu comes behind alpha A B or a bias, without the code of wh
 TILE_BIAS = 1024  # a bias comes behind alpha A B, likewise
 TILE_JOINED = 2048  # a bias joins the sums, as one more product of theirs
 TILE_JOINED_M = 4096  # and is along m
+TILE_SHUFFLED = 8192  # rows of A come shuffled
+
+# With operands exchanged rows of A may come shuffled, within runs of those that make so many bytes
+# of a column of D: each of four threads then has 16 of these (cubin/src/epilogue/shuffled.cuh).
+SHUFFLED_BYTES = 64
 
 # C whose rows TMA cannot step over: it can over those of one residue modulo RESIDUES, which lie
 # whole 16-byte words apart (cubin/src/residues.cuh).

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from gemmctl.errors import DeviceUnusable, UsageError, unknown
 from gemmctl.kernels import constants
-from gemmctl.kernels.constants import BOX_ROWS, K_TILE, WIDTH_STEP
+from gemmctl.kernels.constants import BOX_ROWS, K_TILE, SHUFFLED_BYTES, WIDTH_STEP
 
 Ints = npt.NDArray[np.int64]
 
@@ -95,6 +95,17 @@ class Kernel:
     def d_across(self) -> bool:
         """Whether it multiplies with operands exchanged, and so writes D by columns."""
         return self.d_layout == "col"
+
+    @property
+    def shuffles(self) -> bool:
+        """Whether rows of A may come shuffled, so that sums are D as they are."""
+        in_turns = self.pingpong and self.output != "f32"
+        return self.d_across and not self.a_across and not in_turns
+
+    @property
+    def run(self) -> int:
+        """Rows of A within which they are shuffled: those of SHUFFLED_BYTES of a column of D."""
+        return SHUFFLED_BYTES // (4 if self.output == "f32" else 2)
 
     @property
     def box_step(self) -> int:

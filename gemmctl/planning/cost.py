@@ -53,6 +53,7 @@ class Constants:
     turn_latency: float = 5030.0  # where warpgroups take turns
     finished_latency: float = 3800.0  # likewise, of more than alpha A B in whole words
     lined: float = 0.862  # share of that, and of the values' time, where D is written by columns
+    shuffled: float = 0.82  # the same, if rows of A come shuffled
     draw_latency: float = 2440.0  # more where no record but the next is asked for ahead
     # What each value takes on its way from the sums to memory
     value: float = 0.0141
@@ -215,7 +216,8 @@ def times_of(work: Work, constants: Constants) -> Times:
     per_k_tile = per_k_tile * (1 + constants.unaligned * work.unaligned)
     turn = np.where(work.finished, constants.finished_latency, constants.turn_latency)
     alone = np.where(work.shared, constants.shared_latency, constants.tile_latency)
-    lined = np.where(work.lines, constants.lined, 1.0)
+    by_columns = np.where(work.shuffled, constants.shuffled, constants.lined)
+    lined = np.where(work.lines, by_columns, 1.0)
     latency = np.where(work.pingpong, turn, alone) * lined + constants.draw_latency * work.late
     per_value = sum(getattr(constants, name) * share for name, share in work.steps.items())
     per_value = per_value * lined

@@ -6,7 +6,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from gemmctl.kernels.constants import ACTIVATION_RELU, BIAS_NONE, RESIDUES, TYPE_F32
+from gemmctl.kernels.constants import ACTIVATION_RELU, BIAS_NONE, K_TILE, RESIDUES, TYPE_F32
+from gemmctl.kernels.cubins import OPERAND_BYTES, Kernel
 from gemmctl.lists.problem import Columns, Problem
 from gemmctl.planning.arrays import Flags, Ints
 from gemmctl.planning.fitting import STRIDE_END
@@ -20,6 +21,11 @@ ADDED_K = 960
 # while others multiply (docs/kernel.md).
 MIXED_K = 384
 ADDED_WHOLE = 1200
+
+# Up to which rows of A are shuffled: longer sums hide what it saves (H100, 113 problems: 0.98 of
+# the time up to it, 1.00 beyond). Rows longer than a slice that begin within a line of the L2 cost
+# more than it saves: K of 200 and 600 take 1.00 to 1.07. So short a sum is never split.
+SHUFFLED_K = 512
 
 
 def fused(problem: Problem, groups: Ints) -> Flags:
@@ -48,6 +54,22 @@ def may_begin(problem: Problem, groups: Ints) -> Flags:
     alike = (columns.c[groups] == columns.d[groups]) & (columns.d[groups] != TYPE_F32)
     moved = ~c_by_elements(problem, groups) & ~c_by_residues(problem, groups)
     found: Flags = scaled & alike & moved & (columns.depth[groups] > 0)
+    return found
+
+
+def may_shuffle(problem: Problem, groups: Ints, kernel: Kernel) -> Flags:
+    """Groups whose rows of A may come shuffled, if a kernel of such types has that.
+
+    D has whole runs of them. K is short, so that it is worth it, and rows that are longer than a
+    slice begin on lines.
+    """
+    if not kernel.d_across:
+        return np.zeros(len(groups), bool)
+    columns = problem.columns.exchanged
+    k, on_lines = columns.depth[groups], columns.lda[groups] % K_TILE == 0
+    worth = (k > 0) & ((k <= K_TILE) | (on_lines & (k <= SHUFFLED_K)))
+    near = kernel.run * columns.lda[groups] < STRIDE_END // OPERAND_BYTES  # TMA steps over a run
+    found: Flags = worth & near & (columns.m[groups] % kernel.run == 0)
     return found
 
 

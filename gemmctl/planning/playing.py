@@ -47,7 +47,14 @@ def exact(launch: Grid, asked: Asked) -> bool:
     if launch.entries.sum() > PLAYED * launch.room:
         return not come_first(launch).any()
     cut = (launch.rows, launch.high, launch.wide, launch.widths, launch.k_tiles)
-    alike = (*cut, asked.crossing_a, asked.crossing_b, asked.finished, asked.may_begin)
+    alike = (
+        *cut,
+        asked.crossing_a,
+        asked.crossing_b,
+        asked.finished,
+        asked.may_begin,
+        asked.may_shuffle,
+    )
     return all((of == of[0]).all() for of in (*alike, *asked.steps.values()))
 
 

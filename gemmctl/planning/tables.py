@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from gemmctl.kernels.constants import TILE_JOINED, TILE_JOINED_M
+from gemmctl.kernels.constants import TILE_JOINED, TILE_JOINED_M, WIDTH_STEP, WIDTHS
 from gemmctl.kernels.cubins import OPERAND_BYTES
 from gemmctl.lists.problem import Problem
 from gemmctl.operands import data, dtypes
@@ -76,7 +76,7 @@ class Tables:
     m: npt.NDArray[np.uint32]
     n: npt.NDArray[np.uint32]
     k: npt.NDArray[np.uint32]  # 0 where alpha is 0
-    width: npt.NDArray[np.uint32]  # rows of A in a box
+    box: npt.NDArray[np.uint32]  # of A: its rows, by WIDTH_STEP from 0, and WIDTHS more if shuffled
     type_c: npt.NDArray[np.uint32]  # DType.code of C
     ptr_bias: npt.NDArray[np.uint64]  # 0: there is none
     type_bias: npt.NDArray[np.uint32]  # its DType.code
@@ -110,7 +110,7 @@ def build(launch: Launch, plan: Plan, base: int) -> Tables:
         m=columns.m[groups].astype(np.uint32),
         n=columns.n[groups].astype(np.uint32),
         k=columns.depth[groups].astype(np.uint32),
-        width=launch.boxes.astype(np.uint32),
+        box=(launch.boxes // WIDTH_STEP - 1 + WIDTHS * launch.shuffled).astype(np.uint32),
         type_c=columns.c[groups].astype(np.uint32),
         ptr_bias=np.where(columns.bias[groups] == 0, np.uint64(0), address(layout.bias)),
         type_bias=columns.bias_type[groups].astype(np.uint32),

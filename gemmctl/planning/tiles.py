@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
 
 import numpy as np
 import numpy.typing as npt
@@ -25,8 +26,10 @@ from gemmctl.kernels.constants import (
     TILE_ONCE,
     TILE_RELU,
     TILE_RESIDUES,
+    TILE_SHUFFLED,
     TILE_WORDS,
 )
+from gemmctl.kernels.cubins import OPERAND_BYTES
 from gemmctl.lists.problem import Problem
 from gemmctl.planning.arrays import Flags, Ints, ceil_div, within
 from gemmctl.planning.epilogue import (
@@ -36,11 +39,13 @@ from gemmctl.planning.epilogue import (
     light,
     may_begin,
     may_join,
+    may_shuffle,
 )
 from gemmctl.planning.order import LONG_K, interleaved, places, runs
-from gemmctl.planning.tiling import Choice, Grid, begun, joined, seen
+from gemmctl.planning.tiling import Choice, Grid, begun, joined, seen, shuffled
 
 TURNING_K = 4096  # from which turning about pays: 0.9% at 7168, for fewer bytes; nothing at 2048
+AHEAD_BYTES = 40e6  # of the L2's 50 MB, for tiles of clusters that are ahead of others
 ONCE_ROWS = 64  # rows of D up to which a B that is read once need not stay in the L2
 
 # One entry of the tile list, as the kernel reads it. There are three kinds of entries; Tile in
@@ -74,6 +79,8 @@ class Launch(Grid):
     """One launch of one kernel: groups that share element types and layouts, cut and in order."""
 
     choice: Choice
+    shuffled: Flags  # groups whose rows of A come shuffled
+    moved: int  # bytes of A, B and D, each counted once
     tiles: npt.NDArray[np.void]  # TILE records in the order they are handed out
 
     @property
@@ -95,11 +102,16 @@ class Launch(Grid):
     def ahead(self) -> int:
         """Tiles that a cluster may take before it is done with one.
 
-        Where every K is short, as many as it has records for, so that it never waits for the next
-        one; it takes no more than the list still has for every cluster. Elsewhere only the next:
-        clusters that take their tiles in step find more of them in the L2.
+        Where every K is short, as many as fill its ring, and beyond that as many as it has records
+        for: but of so many waves of tiles the L2 has to hold all that they read and write, since a
+        cluster that is as far ahead shares operands with those that are behind. It takes no more
+        than the list still has for every cluster. Elsewhere only the next.
         """
-        return RECORDS - 1 if self.k_tiles.max() * K_TILE < LONG_K else 1
+        if self.k_tiles.max() * K_TILE >= LONG_K:
+            return 1
+        fill = 1 + ceil(self.stages / max(1.0, np.average(self.k_tiles, weights=self.whole)))
+        held = int(AHEAD_BYTES * self.waves / self.moved)
+        return min(RECORDS - 1, max(fill, held))
 
     @property
     def waves(self) -> float:
@@ -137,11 +149,16 @@ def cut(problem: Problem, planned: Grid, choice: Choice) -> Launch:
     of_group["box"], of_group["k_tiles"] = planned.boxes, planned.k_tiles
     of_group["width"] = planned.widths
     of_group["alpha"], of_group["beta"] = alpha, beta
+    size_d = columns.sizes["d"][groups]
+    of_operands = (columns.m + columns.n)[groups] * columns.depth[groups] * OPERAND_BYTES
+    of_d = (columns.m * columns.d_columns)[groups] * size_d
+    moved = int(((of_operands + of_d) * planned.share).sum())
     gated, on_top = columns.gate[groups] != 0, added(problem, groups)
     first = begun(kernel, planned.parts, may_begin(problem, groups))
     nothing_behind = (beta == 0) | first
     join = joined(kernel, planned.parts, may_join(problem, groups) & nothing_behind)
     lightly = light(problem, groups) & nothing_behind
+    mixed = shuffled(planned, may_shuffle(problem, groups, kernel))
     relu = lightly & (columns.activation[groups] == ACTIVATION_RELU)
     of_group["flags"] = (
         (problem.columns.whole_words[groups] & ~on_top) * TILE_WORDS
@@ -156,6 +173,7 @@ def cut(problem: Problem, planned: Grid, choice: Choice) -> Launch:
         + (gated & (columns.n[groups] % 16 == 0)) * TILE_EIGHTS
         + c_by_residues(problem, groups) * TILE_RESIDUES
         + _once(planned, problem) * TILE_ONCE
+        + mixed * TILE_SHUFFLED
     )
     in_ring = (beta != 0) & ~on_top & ~c_by_elements(problem, groups) & (planned.k_tiles > 0)
     of_group["c_stages"] = np.where(in_ring, kernel.rows // 64 * columns.sizes["c"][groups] // 2, 0)
@@ -172,7 +190,7 @@ def cut(problem: Problem, planned: Grid, choice: Choice) -> Launch:
         tiles["flags"][every_other] |= TILE_BACKWARD
     if planned.slots:
         tiles = _split(tiles, planned.parts[tiles["group"]], columns.m[groups][tiles["group"]])
-    return Launch(**vars(planned), choice=choice, tiles=tiles)
+    return Launch(**vars(planned), choice=choice, shuffled=mixed, moved=moved, tiles=tiles)
 
 
 def _split(tiles: npt.NDArray[np.void], splits: Ints, m: Ints) -> npt.NDArray[np.void]:

@@ -248,6 +248,14 @@ def joined(kernel: Kernel, parts: Ints, may: Flags) -> Flags:
     return found
 
 
+def shuffled(planned: Grid, may: Flags) -> Flags:
+    """Groups whose rows of A come shuffled, of those that ``may``: tiles of whole runs of them."""
+    kernel = planned.kernel
+    whole = planned.widths % (kernel.run * kernel.cluster) == 0
+    found: Flags = may & whole & kernel.shuffles
+    return found
+
+
 def _fusible(rows: Ints) -> Ints:
     """The narrowest width for so many rows with code for more than a bias and relu."""
     wide = ceil_div(rows, FUSED_STEP) * FUSED_STEP

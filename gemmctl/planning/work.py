@@ -14,10 +14,10 @@ from gemmctl.kernels.cubins import Kernel
 from gemmctl.lists.problem import ACTIVATIONS, Problem
 from gemmctl.operands import dtypes
 from gemmctl.planning.arrays import ALONE, Flags, Floats, Ints, each
-from gemmctl.planning.epilogue import added, c_by_elements, may_begin
+from gemmctl.planning.epilogue import added, c_by_elements, may_begin, may_shuffle
 from gemmctl.planning.fitting import STRIDE_STEP
 from gemmctl.planning.order import LONG_K, PANEL_ROWS, come_first
-from gemmctl.planning.tiling import Grid, begun, seen
+from gemmctl.planning.tiling import Grid, begun, seen, shuffled
 
 WGMMA_ROWS = 64  # of B that one wgmma multiplies, and one warpgroup stores in one go
 SHARED_BYTES = 128  # that an SM's shared memory hands out in a cycle
@@ -40,6 +40,7 @@ class Asked:
     written: Floats
     finished: Flags  # whether D is more than alpha A B, or its rows no whole words
     may_begin: Flags  # whether sums may begin with C, of kernels that have that
+    may_shuffle: Flags  # whether rows of A may come shuffled
     steps: Mapping[str, Floats]  # what each value goes through, by the constant, and how often
 
     def of(self, some: slice) -> Asked:
@@ -81,6 +82,7 @@ class Work:
     late: Floats  # share of tiles that are drawn while the one before is at work, no sooner
     shared: Flags | bool  # whether two CTAs fit on an SM
     lines: Flags | bool  # whether operands are exchanged, and D is written by columns
+    shuffled: Flags  # likewise, with rows of A that come shuffled
     unaligned: bool  # whether B is read where it lies, however that is
     multiply: Floats  # cycles of a K tile on the tensor cores
     slices: Ints  # K tiles of all CTAs together
@@ -141,6 +143,7 @@ def asked_of(problem: Problem, groups: Ints, kernel: Kernel, share: Floats | Non
         written=of_d * size_d,
         finished=more | ~words,
         may_begin=may_begin(problem, groups),
+        may_shuffle=may_shuffle(problem, groups, kernel),
         steps={name: share for name, share in steps.items() if share.any()},
     )
 
@@ -191,6 +194,7 @@ def work_of(launches: Grid, asked: Asked, starts: Ints = ALONE) -> Work:
         late=_late(launches, starts, entries, clusters),
         shared=kernel.ctas_per_sm > 1,
         lines=kernel.d_across,
+        shuffled=shuffled(launches, asked.may_shuffle),
         unaligned=kernel.b_unaligned,
         multiply=kernel.rows // WGMMA_ROWS * (K_TILE // 16) * cycles,
         slices=launches.whole * launches.k_tiles * kernel.cluster,

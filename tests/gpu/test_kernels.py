@@ -226,6 +226,39 @@ def test_every_kernel_is_right_at_every_width_that_it_has_code_for(
 
 
 @pytest.mark.parametrize("kind", data.KINDS)
+@pytest.mark.parametrize("d_layout", ["row", "col"])
+@pytest.mark.parametrize("k", [8, 64, 200, 512])
+@pytest.mark.parametrize("kernel", [of for of in KERNELS if of.shuffles], ids=named)
+def test_rows_come_shuffled_at_every_width_that_has_whole_runs_of_them(
+    device: CudaDevice, kernel: Kernel, k: int, d_layout: str, kind: data.Kind
+) -> None:
+    """As high as each width, and higher: with a last tile that D has only some runs of."""
+    widths = range(kernel.run * kernel.cluster, kernel.max_width + 1, kernel.run * kernel.cluster)
+    highs = [
+        *widths,
+        *(width + kernel.max_width for width in widths),
+        2 * kernel.max_width - kernel.run,
+    ]
+    ld, text = (
+        -(-k // K_TILE) * K_TILE,
+        head(kernel.operand, kernel.output, layouts_of(kernel, d_layout)),
+    )
+    text += "  - name: shuffled\n    groups:\n"
+    for high in highs:
+        m, n = (133, high) if d_layout == "row" else (high, 133)
+        text += f"      - {{m: {m}, n: {n}, k: {k}, lda: {ld}, ldb: {ld}, alpha: -1.5}}\n"
+    (some,) = reading.load(["-"], io.StringIO(text))
+    (made,) = plan.make(
+        [some], [kernel], chosen={some.name: [Choice(kernel.name, kernel.max_width)]}
+    )
+    (launch,), spec = made.launches, DataSpec(kind, 14)
+    assert set(widths) <= set(launch.widths[launch.shuffled].tolist())
+    with ran(device, made, spec) as session:
+        assert wrong(made, session, spec) == []
+        repeat_alike(session, made, 100)
+
+
+@pytest.mark.parametrize("kind", data.KINDS)
 @pytest.mark.parametrize("more", ["", ", activation: relu, alpha: -1.5", ", ldd: 139"])
 @pytest.mark.parametrize("along", ["n", "m"])
 @pytest.mark.parametrize("kernel", [of for of in KERNELS if of.joins], ids=named)
@@ -661,7 +694,10 @@ def test_tensor_maps_are_those_of_the_driver(device: CudaDevice, kernel: Kernel)
             (20, 64, 40, "halves"), (20, 48, 16, "pairs"),
         )
     ]  # fmt: skip
-    made = planned(awkward_for(kernel) + "".join(gated if takes_gates(kernel) else []), kernel)
+    short = "      - {m: 40, n: 384, k: 72, lda: 72, ldb: 128}\n"  # rows may come shuffled
+    more = gated if takes_gates(kernel) else [short] if kernel.shuffles else []
+    made = planned(awkward_for(kernel) + "".join(more), kernel)
+    assert made.launches[0].shuffled.any() == kernel.shuffles
     (launch,), columns, layout = made.launches, seen(made.exchanged, kernel), made.layout
     of_a, of_b = (layout.b, layout.a) if kernel.d_across else (layout.a, layout.b)
     if kernel.b_unaligned:
@@ -688,6 +724,11 @@ def test_tensor_maps_are_those_of_the_driver(device: CudaDevice, kernel: Kernel)
                 if n % 16 == 0:  # all of a tile's at once
                     eights = (*strides, 8 * strides[0])
                     b = (k, 8, 2, n // 16), eights, (K_TILE, 8, 2, kernel.rows // 16)
+            if launch.shuffled[i]:  # rows in pairs, four of these, as many as make a run, and runs
+                run = kernel.run
+                strides = (ld_a, run // 4 * ld_a, 2 * ld_a, run * ld_a)
+                box = (K_TILE, 2, 4, run // 8, width // kernel.cluster // run)
+                a = (k, 2, 4, run // 8, m // run), strides, box
             if kernel.a_across:
                 a = (m, k), (ld_a,), (BOX_ROWS, K_TILE // kernel.cluster)
             if kernel.b_across:

@@ -56,6 +56,15 @@ __device__ __forceinline__ void tensor_load(uint32_t to, const void* map, uint32
         : "memory");
 }
 
+__device__ __forceinline__ void tensor_load(uint32_t to, const void* map, uint32_t barrier,
+                                            uint64_t policy, int x, int y, int z, int w, int v) {
+    asm volatile(
+        "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
+        " [%0], [%1, {%4, %5, %6, %7, %8}], [%2], %3;" ::"r"(to),
+        "l"(map), "r"(barrier), "l"(policy), "r"(x), "r"(y), "r"(z), "r"(w), "r"(v)
+        : "memory");
+}
+
 __device__ __forceinline__ void tensor_load_multicast(uint32_t to, const void* map,
                                                       uint32_t barrier, int x, int y,
                                                       uint16_t mask) {
@@ -63,6 +72,16 @@ __device__ __forceinline__ void tensor_load_multicast(uint32_t to, const void* m
         "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
         ".multicast::cluster [%0], [%1, {%3, %4}], [%2], %5;" ::"r"(to),
         "l"(map), "r"(barrier), "r"(x), "r"(y), "h"(mask)
+        : "memory");
+}
+
+__device__ __forceinline__ void tensor_load_multicast(uint32_t to, const void* map,
+                                                      uint32_t barrier, int x, int y, int z, int w,
+                                                      int v, uint16_t mask) {
+    asm volatile(
+        "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes"
+        ".multicast::cluster [%0], [%1, {%3, %4, %5, %6, %7}], [%2], %8;" ::"r"(to),
+        "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z), "r"(w), "r"(v), "h"(mask)
         : "memory");
 }
 

@@ -7,6 +7,7 @@
 // encoder derives more from it than tensormap.replace puts in.
 struct Templates {
     TensorMap a[WIDTHS];      // by the tile's width, in steps of WIDTH_STEP; alike where K lies across
+    TensorMap runs[WIDTHS];   // the same of rows that are shuffled
     TensorMap b;              // whose box has all rows of a CTA's tile
     TensorMap pairs;          // of B with a gate: eight rows, and the eight that theirs are multiplied with
     TensorMap eights;         // all such eights of a CTA's tile
@@ -21,12 +22,12 @@ struct Templates {
 extern "C" __global__ void __launch_bounds__(MAP_THREADS)
     build_maps(const __grid_constant__ Templates templates, const __grid_constant__ Groups groups,
                uint32_t group_count, Maps* maps, uint32_t operand_bytes, uint32_t a_across,
-               uint32_t b_across, uint32_t a_woven) {
+               uint32_t b_across, uint32_t a_woven, uint32_t run) {
     __shared__ TensorMap built[MAP_THREADS];
     const uint32_t first = blockIdx.x * MAP_THREADS, mine = first + threadIdx.x;
     const uint32_t group = mine / MAPS, which = mine % MAPS;
     if (group < group_count) {
-        const uint32_t step = groups.width[group] / WIDTH_STEP - 1, gate = groups.gate[group];
+        const uint32_t box = groups.box[group], gate = groups.gate[group];
         const uint32_t map = ptx::shared_address(&built[threadIdx.x]);
         const uint32_t m = groups.m[group], n = groups.n[group], k = groups.k[group];
         const auto matrix = [&](const TensorMap& from, uint64_t address, uint32_t columns,
@@ -42,8 +43,17 @@ extern "C" __global__ void __launch_bounds__(MAP_THREADS)
         if (which == 0) {
             // The K of a woven one ends with its lines, in zeros; an empty one stays unused.
             const uint32_t columns = a_woven ? (k > 0 ? groups.ld_a[group] : 0) : a_across ? m : k;
-            matrix(templates.a[step], groups.ptr_a[group], columns, a_across ? k : m,
-                   groups.ld_a[group] * operand_bytes);
+            const uint64_t row_bytes = groups.ld_a[group] * operand_bytes;
+            if (box < WIDTHS) {
+                matrix(templates.a[box], groups.ptr_a[group], columns, a_across ? k : m, row_bytes);
+            } else {
+                // Rows in pairs, four of these, as many as make a run of `run`, and runs (shuffled.cuh).
+                matrix(templates.runs[box - WIDTHS], groups.ptr_a[group], columns, 2, row_bytes);
+                ptx::tensor_map_stride<1>(map, run / 4 * row_bytes);
+                ptx::tensor_map_stride<2>(map, 2 * row_bytes);
+                ptx::tensor_map_extent<4>(map, m / run);
+                ptx::tensor_map_stride<3>(map, run * row_bytes);
+            }
         } else if (which == 1 && a_woven) {
             built[threadIdx.x] = templates.b;  // not used: its rows may lie as no map can say
         } else if (which == 1) {
@@ -65,7 +75,7 @@ extern "C" __global__ void __launch_bounds__(MAP_THREADS)
             }
         } else {
             const bool wide = groups.type_c[group] == TYPE_F32;
-            const TensorMap& whole = wide ? templates.c32[step] : templates.c16[step];
+            const TensorMap& whole = wide ? templates.c32[box % WIDTHS] : templates.c16[box % WIDTHS];
             matrix(groups.added[group] ? templates.added : whole, groups.ptr_c[group], n, m,
                    groups.ld_c[group] * (wide ? 4 : 2));
         }

@@ -23,7 +23,7 @@ extern "C" __global__ void __launch_bounds__(MAP_THREADS)
     const bool exists = mine % RESIDUES < m;
     const uint32_t residue = exists ? mine % RESIDUES : 0;
     const bool wide = groups.type_c[group] == TYPE_F32;
-    const uint32_t step = groups.width[group] / WIDTH_STEP - 1, size = wide ? 4 : 2;
+    const uint32_t step = groups.box[group], size = wide ? 4 : 2;
     const uint64_t row_bytes = groups.ld_c[group] * size;
     const uint64_t first = groups.ptr_c[group] + residue * row_bytes;
     const uint32_t map = ptx::shared_address(&built[threadIdx.x]);

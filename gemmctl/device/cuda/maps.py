@@ -67,6 +67,7 @@ class Builders:
             ctypes.c_uint32(kernel.a_across),
             ctypes.c_uint32(kernel.b_across),
             ctypes.c_uint32(kernel.b_unaligned),
+            ctypes.c_uint32(kernel.run),
         ]
         yield Builder(self._of_operands, MAPS * groups, told)
         if params.residues:
@@ -98,11 +99,16 @@ def _boxes(kernel: Kernel) -> list[Box]:
         else (K_TILE, width // kernel.cluster)
         for width in widths
     ]
+    # Of rows that are shuffled, whole runs (cubin/src/epilogue/shuffled.cuh).
+    runs = [
+        (K_TILE, 2, 4, kernel.run // 8, max(1, width // kernel.cluster // kernel.run))
+        for width in widths
+    ]
     b = (BOX_ROWS, K_TILE) if kernel.b_across else (K_TILE, kernel.rows)
     # Rows of B that a gate multiplies, eight and eight: of a few, and of a tile.
     pairs = [(K_TILE, 8, 2), (K_TILE, 8, 2, kernel.rows // 16)]
     return [
-        *((kernel.operand, box) for box in (*a, b, *pairs)),
+        *((kernel.operand, box) for box in (*a, *runs, b, *pairs)),
         *(("bf16", (64, width)) for width in widths),  # of C, 128 bytes wide
         *(("f32", (32, width)) for width in widths),
         ("f32", (32, ADDED_ROWS)),
