@@ -572,6 +572,8 @@ def test_a_failing_read_is_not_swallowed():
 
 # What a dump leaves.
 
+ASKED = {"device": "cpu", "repeat": 2}
+
 
 @every_kind
 def test_a_dump_reproduces_its_group(tmp_path, spec):
@@ -581,7 +583,7 @@ def test_a_dump_reproduces_its_group(tmp_path, spec):
     )
     with CpuDevice().open(made, spec) as session:
         session.run()
-        dump.dump(made, session, 1, str(tmp_path / "new" / "folder"), spec)
+        dump.dump(made, session, 1, str(tmp_path / "new" / "folder"), spec, **ASKED)
     folder = tmp_path / "new" / "folder"
     original = Written(made, spec)
     for which, name in enumerate("abc"):
@@ -605,7 +607,7 @@ def test_a_dump_reproduces_its_group(tmp_path, spec):
 def test_a_dump_leaves_out_a_c_that_is_not_read(tmp_path):
     made = plan_of("m: 8, n: 8, k: 8")
     with CpuDevice().open(made, INT) as session:
-        dump.dump(made, session, 0, str(tmp_path), INT)
+        dump.dump(made, session, 0, str(tmp_path), INT, **ASKED)
     names = {path.name for path in tmp_path.iterdir()}
     assert names == {f"{x}{y}.npy" for x, y in pairs("abd", ("", "_bits"))} | {"problem.yaml"}
 
@@ -614,7 +616,7 @@ def test_a_folder_that_cannot_be_written_is_told(tmp_path):
     (tmp_path / "file").write_text("")
     made = plan_of("m: 8, n: 8, k: 8")
     with CpuDevice().open(made, INT) as session, pytest.raises(UsageError, match="cannot write"):
-        dump.dump(made, session, 0, str(tmp_path / "file" / "folder"), INT)
+        dump.dump(made, session, 0, str(tmp_path / "file" / "folder"), INT, **ASKED)
 
 
 def test_a_subnormal_counts_like_the_smallest_normal_number():

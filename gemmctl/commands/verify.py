@@ -26,7 +26,6 @@ from gemmctl.errors import UsageError
 
 if TYPE_CHECKING:
     from gemmctl.device.base import Session
-    from gemmctl.planning.plan import Plan
     from gemmctl.showing.report import Report
     from gemmctl.showing.verify_report import Checked
 
@@ -120,7 +119,8 @@ def verify(
                     checks.append(verify_report.Checked(plan, spec, verdicts))
                     if checks[-1].bad and dump is not None:
                         folder = os.path.join(dump, checks[-1].folder)
-                        notes.append(_dumped(folder, plan, session, checks[-1]))
+                        where = on.facts.kind if device == "auto" else device
+                        notes.append(_dumped(folder, session, checks[-1], where, repeat))
                 out.stream(head, verify_report.record(checks[-1]))
     for note in notes:
         out.note(note)
@@ -137,12 +137,15 @@ def _check_folder(path: str) -> None:
         raise UsageError(f"cannot dump to '{path}': it is no folder that can be written to")
 
 
-def _dumped(folder: str, plan: Plan, session: Session, checked: Checked) -> str:
+def _dumped(folder: str, session: Session, checked: Checked, device: str, repeat: int) -> str:
     """Leave a problem's first wrong group in a folder, and say so, or why that failed."""
     from gemmctl.judging import dump as dumping
 
     try:
-        dumping.dump(plan, session, checked.bad[0].group, folder, checked.data)
+        group = checked.bad[0].group
+        dumping.dump(
+            checked.plan, session, group, folder, checked.data, device=device, repeat=repeat
+        )
     except UsageError as error:  # the verdict is worth more
         return str(error)
     return f"left the operands of the first wrong group in {folder}"

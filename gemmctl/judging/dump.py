@@ -16,8 +16,20 @@ from gemmctl.operands.data import DataSpec
 from gemmctl.planning.plan import Plan
 
 
-def dump(plan: Plan, session: Session, group: int, folder: str, spec: DataSpec) -> None:
+def dump(
+    plan: Plan,
+    session: Session,
+    group: int,
+    folder: str,
+    spec: DataSpec,
+    *,
+    device: str,
+    repeat: int,
+) -> None:
     """Leave one group's operands and result in ``folder``, and a list that reproduces it.
+
+    The list begins with the command for that: on ``device``, in ``repeat`` runs, by the kernel that
+    computed the group.
 
     Per matrix, m x k, n x k or m x n whatever its layout: ``a.npy`` has the values as float32,
     ``a_bits.npy`` the elements' bits, read from the device. C and the bias are left out where there
@@ -42,9 +54,15 @@ def dump(plan: Plan, session: Session, group: int, folder: str, spec: DataSpec) 
     before = f"      - {{m: 0, n: 0, k: 0, count: {group}}}\n" if group else ""
     names = [field.name for field in fields(Group) if field.name != "marks"]
     keys = ", ".join(f"{key}: {str(getattr(found, key)).lower()}" for key in names)
-    name = json.dumps(f"{plan.problem.name} group {group} {spec.kind}")
+    name = json.dumps(f"{plan.problem.name} group {group} {spec.kind}", ensure_ascii=False)
+    launch = next((launch for launch in plan.launches if group in launch.groups), None)
+    kernel, cut = "", ""
+    if launch is not None:  # an empty group has none
+        kernel = f" --kernel {launch.kernel.name}"
+        cut = f"# Its launch was cut as {launch.choice} (groups: {len(launch.groups)}).\n"
     text = (
-        f"# gemmctl verify --data {spec.kind} --seed {spec.seed} problem.yaml\n"
+        f"# gemmctl verify --device {device}{kernel} --data {spec.kind} --seed {spec.seed} "
+        f"--repeat {repeat} problem.yaml\n{cut}"
         f"gemmctl: 1\nproblems:\n  - name: {name}\n    groups:\n{before}      - {{{keys}}}\n"
     )
     try:

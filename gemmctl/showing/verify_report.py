@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -31,6 +32,7 @@ RMS_NOTE = (
     "rms is the size of a group's errors as a whole over what the arithmetic explains; "
     "above its limit is wrong"
 )
+NAME_PART = 48  # characters of a problem's name in a file's, which has 255 bytes at most
 MAX_DETAILS = 10  # bad groups spelled out per problem in a table; json has them all
 
 
@@ -54,8 +56,14 @@ class Checked:
 
     @property
     def folder(self) -> str:
-        """A file name of its own, for what is kept of the first wrong group."""
-        name = re.sub(r"[^\w.-]", "_", self.plan.problem.name)
+        """A file name of its own, for what is kept of the first wrong group.
+
+        It has the problem's name in it; a hash tells apart those that had to be changed for that.
+        """
+        problem = self.plan.problem.name
+        name = re.sub(r"^[.-]|[^\w.-]", "_", problem[:NAME_PART])
+        if name != problem:
+            name += f"-{hashlib.sha256(problem.encode()).hexdigest()[:8]}"
         return f"{name}-group{self.bad[0].group}-{self.data.kind}"
 
     @property

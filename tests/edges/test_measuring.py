@@ -5,8 +5,12 @@ The number in a test's name is its row in the list of edges of version 0.1.0.
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 from pathlib import Path
+
+import pytest
 
 from support import Command, on_terminal
 
@@ -71,6 +75,42 @@ def test_edge_31_the_lists_that_are_dumped_can_be_read_together(
     lists = sorted((tmp_path / "dump").glob("*/problem.yaml"))
     assert len(lists) == 2
     assert gemmctl("verify", *lists).returncode == 0
+
+
+@pytest.mark.parametrize("chosen", [(), ("--kernel", "64x128")])
+def test_a_dumped_list_begins_with_the_command_that_computes_its_group_as_it_was(
+    chosen: tuple[str, ...], gemmctl: Command, tmp_path: Path
+) -> None:
+    # Alone, the second group would have another kernel.
+    groups = "{m: 8, n: 4096, k: 64, count: 64}, {m: 700, n: 640, k: 256}"
+    text = f"{{gemmctl: 1, problems: [{{name: p, groups: [{groups}]}}]}}"
+    (tmp_path / "p.yaml").write_text(text)
+    asked = (*chosen, "--data", "int", "--seed", "3", "--repeat", "4", "-f", "json")
+    second = WRONG.replace("layout.d[0]", "layout.d[-1]")
+    done = gemmctl("verify", "p.yaml", *asked, "--dump", "dump", python=("-c", second + "main()"))
+    (kernel,) = {choice.split()[0] for choice in json.loads(done.stdout)["checks"][0]["choices"]}
+    (written,) = (tmp_path / "dump").rglob("*.yaml")
+    command, *_ = written.read_text().splitlines()
+    options = f"--device cpu --kernel {kernel} --data int --seed 3 --repeat 4"
+    assert command == f"# gemmctl verify {options} problem.yaml"
+    words = shlex.split(command)[2:-1]
+    again = gemmctl(*words, written, "-f", "json", GEMMCTL_DEVICE="auto")
+    assert again.returncode == 0
+    assert json.loads(again.stdout)["checks"][0]["choices"][0].split()[0] == kernel
+
+
+def test_every_problem_is_dumped_into_a_folder_of_its_own(gemmctl: Command, tmp_path: Path) -> None:
+    names = ["a b", "a/b", "a_b", "..", "-x", "n" * 300, "n" * 299, "\N{GRINNING FACE}"]
+    named = ", ".join(f"{{name: '{name}', groups: [{{m: 64, n: 64, k: 64}}]}}" for name in names)
+    (tmp_path / "p.yaml").write_text(f"{{gemmctl: 1, problems: [{named}]}}", encoding="utf-8")
+    options = ("--data", "int", "--dump", "dump")
+    done = gemmctl("verify", "p.yaml", *options, python=("-c", WRONG + "main()"))
+    assert "cannot write" not in done.stderr
+    lists = sorted((tmp_path / "dump").glob("*/problem.yaml"))
+    assert len(lists) == len(names) == len(list(tmp_path.rglob("problem.yaml")))
+    assert not [path for path in lists if path.parent.name.startswith((".", "-"))]
+    read = json.loads(gemmctl("plan", *lists, "-f", "json").stdout)["problems"]
+    assert {one["name"] for one in read} == {f"{name} group 0 int" for name in names}
 
 
 def test_edge_21_tune_keeps_nothing_of_a_cpu(
