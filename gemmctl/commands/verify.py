@@ -92,13 +92,14 @@ def verify(
     kinds: tuple[Kind, ...] = KINDS
     if data != "all":
         kinds = ("normal", "int") if data == "both" else (data,)
+    specs = [DataSpec(kind, seed) for kind in kinds]
     found = sources(files, mnk, count, dtype, alpha, beta)
     plans, on = ready(found, only, device, out, kernel=kernel, tuned=not no_tune_cache)
     verify_report.check(on.facts, out.view)
     head = verify_report.head(on.facts, cubins.manifest())
     checks: list[verify_report.Checked] = []
     notes: list[str] = []
-    total = len(plans) * len(kinds)
+    total = len(plans) * len(specs)
 
     def report() -> Report:
         return verify_report.report(head, checks, on.facts, out.view)
@@ -108,7 +109,7 @@ def verify(
 
     with out.shown(checks, report, so_far), out.bar(total) as bar:
         for plan in plans:
-            for spec in (DataSpec(kind, seed) for kind in kinds):
+            for spec in specs:
                 tick = bar.part(f"{plan.problem.name} ({spec.kind})")
                 with on.open(plan, spec) as session:
                     session.run()

@@ -215,6 +215,17 @@ def test_edge_38_what_is_no_percentage_names_its_option(
     assert f"Invalid value for '{option}': '{args[-1]}' is not a percentage" in done.stderr
 
 
+@pytest.mark.parametrize("seed", ["-1", str(1 << 64)])
+@pytest.mark.parametrize("command", ["run", "verify"])
+def test_a_seed_that_is_none_is_told_before_anything_else(
+    command: str, seed: str, gemmctl: Command
+) -> None:
+    done = gemmctl(command, "missing.yaml", f"--seed={seed}")
+    assert (done.returncode, done.stdout) == (2, "")
+    said = f"gemmctl: the seed is {seed}; it must be in 0..{(1 << 64) - 1}\n"
+    assert done.stderr == said
+
+
 @pytest.mark.parametrize(("text", "share"), [("100%", 1.0), ("250%", 2.5), ("0.03", 0.03)])
 def test_edge_38_any_percentage_is_one(
     text: str, share: float, gemmctl: Command, two_problems: Path
