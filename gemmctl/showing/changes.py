@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from gemmctl.showing.recorded import is_amount
 from gemmctl.showing.report import MAX_NAMES, Record, names
 
 SAME_CLOCK = 0.05  # load and heat move the highest clock by less
@@ -54,7 +55,8 @@ def _changes(
     for what, path in paths.items():
         before, after = (_at(head, path, _ABSENT.get(what)) for head in (old, new))
         if before != after:
-            yield what, _said(before), _said(after)
+            said = _megahertz if path[-1].endswith("_hz") else _said
+            yield what, said(before), said(after)
 
 
 def _at(head: Record, path: tuple[str, ...], absent: str | None) -> Any:
@@ -68,11 +70,14 @@ def _at(head: Record, path: tuple[str, ...], absent: str | None) -> Any:
 
 
 def _said(value: Any) -> str:
-    """A value as a note names it: hashes are cut short, and the only fractions are hertz."""
-    if isinstance(value, float):
-        return f"{value / 1e6:g} MHz"
+    """A value as a note names it: hashes are cut short."""
     text = "none" if value is None else str(value)
     return text[:12] if len(text) == 64 else text
+
+
+def _megahertz(value: Any) -> str:
+    """A clock as a note names it."""
+    return f"{value / 1e6:g} MHz" if is_amount(value) else _said(value)
 
 
 def _other_clocks(pairs: Sequence[tuple[Record, Record]]) -> Iterator[str]:

@@ -132,11 +132,16 @@ def _check_problem(path: str, number: int, problem: Any) -> None:
 
 
 def _require(where: str, found: Any, fields: Fields) -> None:
-    """Raise UsageError if ``found`` is no mapping that has these fields of these types."""
+    """Raise UsageError if ``found`` is no mapping that has these fields of these types.
+
+    A float is any amount: what other programs write again has no point where it is whole.
+    """
     if not isinstance(found, dict):
         raise UsageError(f"{where} is {json.dumps(found)[:40]}, not a mapping")
     for field, kind in fields.items():
         if field not in found:
             raise UsageError(f"{where} has no {field}")
-        if not isinstance(found[field], kind) or isinstance(found[field], bool):
-            raise UsageError(f"{where} has {json.dumps(found[field])[:40]} as its {field}")
+        value = found[field]
+        fits = isinstance(value, kind) and not isinstance(value, bool)
+        if not (is_amount(value) if kind is float else fits):
+            raise UsageError(f"{where} has {json.dumps(value)[:40]} as its {field}")

@@ -147,6 +147,48 @@ def test_edge_15_clocks_that_may_have_been_locked_are_told(gemmctl: Command, run
     assert "SM clock" not in gemmctl("compare", free, run("a.json", edit=seen(1.95e9))).stderr
 
 
+def rewritten(document: dict[str, Any]) -> dict[str, Any]:
+    """A document as jq and JavaScript write it again: whole numbers have no point."""
+
+    def number(text: str) -> float:
+        return int(float(text)) if float(text).is_integer() else float(text)
+
+    found: dict[str, Any] = json.loads(json.dumps(document), parse_float=number)
+    return found
+
+
+def test_a_run_that_another_program_wrote_again_is_compared_as_it_was(
+    gemmctl: Command, run: Make
+) -> None:
+    def clocks(hz: float) -> Callable[[dict[str, Any]], None]:
+        def edit(document: dict[str, Any]) -> None:
+            document["device"]["sm_max_hz"] = hz
+            document["problems"][0]["telemetry"] = [{"sm_hz": hz}]
+
+        return edit
+
+    def again(document: dict[str, Any]) -> None:
+        clocks(1.5e9)(document)
+        document.update(rewritten(document))
+
+    old, new = run("old.json", edit=clocks(1.98e9)), run("new.json", edit=clocks(1.5e9))
+    done = gemmctl("compare", old, new)
+    assert "highest SM clock 1980 MHz became 1500 MHz" in done.stderr
+    same = gemmctl("compare", old, run("new.json", edit=again))
+    assert (same.returncode, same.stdout, same.stderr) == (0, done.stdout, done.stderr)
+
+
+@pytest.mark.parametrize("clock", [True, "1.98e9", None, -1, 10**400])
+def test_a_clock_that_is_no_number_is_told_with_its_place(
+    clock: Any, gemmctl: Command, run: Make
+) -> None:
+    new = run("new.json", edit=lambda d: d["problems"][0].update(telemetry=[{"sm_hz": clock}]))
+    done = gemmctl("compare", run("old.json"), new)
+    assert (done.returncode, done.stdout) == (2, "")
+    said = f"problem 'one': telemetry has {json.dumps(clock)[:40]} as its sm_hz\n"
+    assert done.stderr == f"gemmctl: new.json: {said}"
+
+
 def test_edge_14_very_many_changes_are_counted(gemmctl: Command, run: Make) -> None:
     def many(document: dict[str, Any]) -> None:
         one = document["problems"][0]

@@ -238,6 +238,19 @@ def test_a_run_can_be_resumed(gemmctl: Command, three: Path) -> None:
     assert after["problems"][0] == before[0]
 
 
+def test_a_run_that_another_program_wrote_again_is_resumed(gemmctl: Command, three: Path) -> None:
+    gemmctl("run", three, *QUICK, "-q", "-o", "x.json", "--only", "two")
+    run = read(three.parent / "x.json")
+    one = run["problems"][0]
+    one["telemetry"] = [{"sm_hz": 1980000000, "power_w": 650, "memory_hz": None, "throttle": []}]
+    for group in one["groups"]:  # as jq and JavaScript write whole numbers
+        group.update({key: int(group[key]) for key in ("alpha", "beta") if not group[key] % 1})
+    (three.parent / "x.json").write_text(json.dumps(run))
+    done = gemmctl("run", three, *QUICK, "-o", "x.json", "--resume", "--columns", "problem,SM")
+    assert done.stdout.splitlines()[2].split() == ["two", "1980"]
+    assert names(three.parent / "x.json") == ["two", "one", "three"]
+
+
 def test_resume_starts_anew_where_there_is_nothing_yet(gemmctl: Command, three: Path) -> None:
     assert gemmctl("run", three, *QUICK, "-q", "-o", "x.json", "--resume").returncode == 0
     assert names(three.parent / "x.json") == ["one", "two", "three"]
