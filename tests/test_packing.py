@@ -359,6 +359,33 @@ def test_plan_says_what_is_copied_and_what_would_spare_it(gemmctl: Command) -> N
     assert "k 71 -> 72, lda 33 -> 40, " in note
 
 
+@pytest.mark.parametrize(
+    ("groups", "said"),
+    [
+        (
+            "{m: 33, n: 40, k: 72}",
+            "which 128x256-c2u reads in another order; without --kernel 128x256-c2u it would not",
+        ),
+        (
+            "{m: 33, n: 40, k: 72}, {m: 33, n: 40, k: 71}",
+            "whose rows are not on 16-byte boundaries or which 128x256-c2u reads in another order; "
+            "with k 71 -> 72 and without --kernel 128x256-c2u it would not",
+        ),
+        (
+            "{m: 33, n: 40, k: 71}, {m: 33, n: 40, k: 0}",
+            "whose rows are not on 16-byte boundaries; with k 71 -> 72 it would not",
+        ),
+    ],
+)
+def test_a_copy_that_a_chosen_kernel_asks_for_is_told_as_its_own(
+    groups: str, said: str, gemmctl: Command
+) -> None:
+    text = f"{{gemmctl: 1, problems: [{{name: p, groups: [{groups}]}}]}}"
+    done = gemmctl("plan", "-", "--kernel", "128x256-c2u", stdin=text)
+    (note,) = (line for line in done.stderr.splitlines() if "every run copies" in line)
+    assert note.endswith(f" MB of A and B first, {said}")
+
+
 def test_of_many_changes_the_first_are_named(gemmctl: Command) -> None:
     text = ODD.replace("      - {m: 33", "      - {m: 8, n: 8, k: 9}\n      - {m: 33", 1)
     done = gemmctl("plan", "-", stdin=text)

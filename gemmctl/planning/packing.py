@@ -134,8 +134,7 @@ def unweave(lines: Bits) -> Bits:
 def remedies(problem: Problem) -> list[str]:
     """What to change in a list so that nothing of it is packed, as in ``k 1001 -> 1008``."""
     columns = problem.columns
-    lines, _ = _stored(problem)
-    packed_a, packed_b = np.split(_step_wrong(problem) & (lines > 1), 2)
+    packed_a, packed_b = np.split(_stepped_wrong(problem), 2)
     begun_a, begun_b = np.split(_begin_wrong(problem), 2)
     along_k = ~columns.across("a") & ~columns.across("b")
     by_k = along_k & (columns.lda == columns.k) & (columns.ldb == columns.k)
@@ -150,6 +149,22 @@ def remedies(problem: Problem) -> list[str]:
         pairs = np.stack([values, legal], axis=1)[wanted]
         found += [f"{name} {value} -> {better}" for value, better in np.unique(pairs, axis=0)]
     return found
+
+
+def readable(problem: Problem) -> Flags:
+    """Groups with a B that TMA can read where it is, so that only a kernel's own way has A copied.
+
+    ``problem`` has every D by rows.
+    """
+    read, wrong = _read(problem), _stepped_wrong(problem) | _begin_wrong(problem)
+    found: Flags = np.split(read & ~wrong, 2)[1]
+    return found
+
+
+def _stepped_wrong(problem: Problem) -> Flags:
+    """Operands that TMA would have to step over as it cannot."""
+    wrong: Flags = _step_wrong(problem) & (_stored(problem)[0] > 1)
+    return wrong
 
 
 def _step_wrong(problem: Problem) -> Flags:

@@ -8,7 +8,7 @@ from dataclasses import asdict, fields
 from typing import TYPE_CHECKING
 
 from gemmctl.lists.problem import Group
-from gemmctl.planning.packing import remedies
+from gemmctl.planning.packing import readable, remedies
 from gemmctl.showing.report import Record, Report, bound_note, head_of, number, percent
 from gemmctl.showing.table import Column, View
 
@@ -104,12 +104,19 @@ def packs(plan: Plan) -> bool:
 
 def _packed_note(plan: Plan) -> str:
     """What packing copies of a problem, and what would make it needless."""
-    changes = remedies(plan.problem)
-    more = f" and {len(changes) - REMEDIES} more" if len(changes) > REMEDIES else ""
+    reasons, mends = [], []
+    if changes := remedies(plan.problem):
+        more = f" and {len(changes) - REMEDIES} more" if len(changes) > REMEDIES else ""
+        reasons.append("whose rows are not on 16-byte boundaries")
+        mends.append(f"with {', '.join(changes[:REMEDIES])}{more}")
+    fine = readable(plan.exchanged)
+    if any(one.kernel.b_unaligned and fine[one.groups].any() for one in plan.launches):
+        # The plan takes such a kernel only beside a B that has to be copied else.
+        reasons.append(f"which {plan.kernel} reads in another order")
+        mends.append(f"without --kernel {plan.kernel}")
     return (
         f"{plan.problem.name}: every run copies {number(plan.packing.bytes, 1e6)} MB of A and B "
-        "first, whose rows are not on 16-byte boundaries; with "
-        f"{', '.join(changes[:REMEDIES])}{more} it would not"
+        f"first, {' or '.join(reasons)}; {' and '.join(mends)} it would not"
     )
 
 
