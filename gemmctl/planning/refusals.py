@@ -15,6 +15,7 @@ from gemmctl.operands import dtypes
 from gemmctl.planning.exchange import exchanged
 from gemmctl.planning.fitting import NEAR_BYTES
 
+LEAVE = "leave the choice of a kernel to the plan"
 MAX_TILES = 1 << 24  # entries of a problem's tile lists: 1 GB, for a D that fills an H200's memory
 
 Refusal = tuple[Mark, str]
@@ -54,6 +55,7 @@ def _types(columns: Columns, kernels: Sequence[Kernel]) -> Iterator[Rule]:
     pairs = {(kernel.operand, kernel.output) for kernel in kernels}
     operands = sorted({operand for operand, _ in pairs})
     outputs = sorted({output for _, output in pairs})
+    chosen = _chosen(kernels)
 
     def mixed(group: Group) -> Iterator[Refusal]:
         yield (
@@ -75,10 +77,12 @@ def _types(columns: Columns, kernels: Sequence[Kernel]) -> Iterator[Rule]:
         )
 
     def pair(group: Group) -> Iterator[Refusal]:
+        leave = f", or {LEAVE}" if chosen else ""
         possible = sorted(output for operand, output in pairs if operand == group.a)
         yield (
             group.where("d", "a"),
-            f"no kernel writes {group.d} from {group.a} operands; use {', '.join(possible)}",
+            f"no {chosen or 'kernel'} writes {group.d} from {group.a} operands; use one of "
+            f"{', '.join(possible)}{leave}",
         )
 
     def codes(names: Iterable[str]) -> list[int]:
@@ -97,6 +101,12 @@ def _types(columns: Columns, kernels: Sequence[Kernel]) -> Iterator[Rule]:
     yield multiplied & written & ~np.isin(both(columns.a, columns.d), possible), pair
 
 
+def _chosen(kernels: Sequence[Kernel]) -> str | None:
+    """The name of the only kernel that may be taken; None if there are others."""
+    names = {kernel.name for kernel in kernels}
+    return names.pop() if len(names) == 1 else None
+
+
 def _layouts(columns: Columns, kernels: Sequence[Kernel]) -> Iterator[Rule]:
     """Layouts that no kernel takes of a pair of types that some kernel multiplies."""
 
@@ -106,11 +116,10 @@ def _layouts(columns: Columns, kernels: Sequence[Kernel]) -> Iterator[Rule]:
         found: npt.NDArray[np.bool_] = layouts & (columns.a == types[0]) & (columns.d == types[1])
         return found
 
-    names = {kernel.name for kernel in kernels}
-    chosen = names.pop() if len(names) == 1 else None
+    chosen = _chosen(kernels)
 
     def told(group: Group) -> Iterator[Refusal]:
-        mend = "leave the choice of a kernel to the plan" if chosen else f"take d: {group.a} or f32"
+        mend = LEAVE if chosen else f"take d: {group.a} or f32"
         yield (
             group.where("a_layout", "b_layout", "d_layout"),
             f"no {chosen or 'kernel'} takes {group.a} from A {group.a_layout} and B "
@@ -150,7 +159,6 @@ def _gates(columns: Columns) -> Iterator[Rule]:
 
 def _by_columns(problem: Problem, kernels: Sequence[Kernel]) -> Iterator[Rule]:
     """What kernels that write D by columns cannot compute, where there are no others."""
-    leave = "leave the choice of a kernel to the plan"
 
     def more(group: Group) -> Iterator[Refusal]:
         behind = {
@@ -161,7 +169,7 @@ def _by_columns(problem: Problem, kernels: Sequence[Kernel]) -> Iterator[Rule]:
         }
         yield (
             group.where(*(key for key, there in behind.items() if there)),
-            f"{kernels[0].name} computes D = alpha A B and nothing more; {leave}",
+            f"{kernels[0].name} computes D = alpha A B and nothing more; {LEAVE}",
         )
 
     def elements(group: Group) -> Iterator[Refusal]:
@@ -170,7 +178,7 @@ def _by_columns(problem: Problem, kernels: Sequence[Kernel]) -> Iterator[Rule]:
         yield (
             group.where(next((key for key in keys if getattr(group, key) % word), "ldd")),
             f"{kernels[0].name} only writes whole 16-byte words of D; make {listed(keys)} "
-            f"multiples of {word}, or {leave}",
+            f"multiples of {word}, or {LEAVE}",
         )
 
     if all(kernel.d_across for kernel in kernels):
@@ -186,14 +194,13 @@ def _unaligned(problem: Problem, kernels: Sequence[Kernel]) -> Iterator[Rule]:
         yield (
             group.where("gate"),
             f"{kernels[0].name} takes columns of B as they lie, and a gate needs them in another "
-            "order; leave the choice of a kernel to the plan",
+            f"order; {LEAVE}",
         )
 
     def far(group: Group) -> Iterator[Refusal]:
         yield (
             group.where("lda" if group.across("d") else "ldb"),
-            f"{kernels[0].name} takes rows that lie less than {NEAR_BYTES} bytes apart; leave the "
-            "choice of a kernel to the plan",
+            f"{kernels[0].name} takes rows that lie less than {NEAR_BYTES} bytes apart; {LEAVE}",
         )
 
     if all(kernel.b_unaligned for kernel in kernels):

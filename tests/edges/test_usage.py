@@ -215,6 +215,17 @@ def test_edge_38_what_is_no_percentage_names_its_option(
     assert f"Invalid value for '{option}': '{args[-1]}' is not a percentage" in done.stderr
 
 
+def test_types_that_a_chosen_kernel_lacks_are_refused_in_its_name(gemmctl: Command) -> None:
+    shape = ("--mnk", "64x64x64", "--dtype", "bf16:f16")
+    assert gemmctl("plan", *shape).returncode == 0
+    done = gemmctl("plan", *shape, "--kernel", "64x256-px")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.splitlines()[0] == (
+        "--mnk:4:23: no 64x256-px writes f16 from bf16 operands; use one of bf16, f32, or leave "
+        "the choice of a kernel to the plan"
+    )
+
+
 @pytest.mark.parametrize("seed", ["-1", str(1 << 64)])
 @pytest.mark.parametrize("command", ["run", "verify"])
 def test_a_seed_that_is_none_is_told_before_anything_else(
