@@ -425,6 +425,24 @@ def test_4_operands_that_do_not_fit_in_memory_before_anything_runs(
     assert re.search(r"the operands of huge take .* GB and .* has .* GB", done.stderr)
 
 
+@pytest.mark.parametrize("command", ["run", "verify"])
+def test_4_operands_that_do_not_fit_beside_their_copies_in_float32(
+    command: str, gemmctl: Command
+) -> None:
+    little = """
+from gemmctl.__main__ import main
+from gemmctl.device import cpu
+cpu._free_bytes = lambda: 2_000_000
+main()
+"""
+    fits, does_not = "1024x8x128", "1024x8x512"
+    assert gemmctl(command, "--mnk", fits, python=("-c", little)).returncode == 0
+    done = gemmctl(command, "--mnk", does_not, python=("-c", little))
+    assert done.returncode == 4
+    said = "and copies of A and B in float32 take 0.0032 GB and this machine has 0.002 GB free"
+    assert said in lines(done.stderr)[-1]
+
+
 @pytest.mark.parametrize("error", ["DeviceFailed", "DeviceHung"])
 def test_4_a_device_that_fails_keeps_the_results_before_it(
     error: str, gemmctl: Command, two_problems: Path

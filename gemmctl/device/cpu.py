@@ -42,6 +42,7 @@ TIMERS = {
     **dict.fromkeys(("cold", "warm"), "each sample is one run by the host's clock"),
     "sustained": "each sample is the mean of a block of runs, each by the host's clock",
 }
+FLOAT32_BYTES = 4
 KEPT_BYTES = 1 << 29  # of A, and of B, converted to float32, per launch
 _FILL_BYTES = 1 << 22  # written by one thread at a time
 _BY_CODE = {dtype.code: dtype for dtype in dtypes.BY_NAME.values()}
@@ -57,15 +58,17 @@ class CpuDevice:
     def open(self, plan: Plan, data: DataSpec) -> Iterator[Session]:
         """Allocate the arena, generate the operands, poison D, build the tables.
 
-        Raises DeviceFailed with the bytes needed and free when the arena does not fit.
+        Raises DeviceFailed with the bytes needed and free when the arena, and what launches keep
+        of it in float32, do not fit.
         """
-        needed, free = plan.layout.size, _free_bytes()
+        needed, free = plan.layout.size + _converted_bytes(plan), _free_bytes()
         if needed > free:
             raise DeviceFailed(
-                f"the operands of {plan.problem.name} take {needed / 1e9:.3g} GB and this machine "
-                f"has {free / 1e9:.3g} GB free; run fewer or smaller groups at a time"
+                f"the operands of {plan.problem.name} and copies of A and B in float32 take "
+                f"{needed / 1e9:.3g} GB and this machine has {free / 1e9:.3g} GB free; run fewer "
+                "or smaller groups at a time"
             )
-        arena = np.empty(needed, np.uint8)
+        arena = np.empty(plan.layout.size, np.uint8)
         with ThreadPoolExecutor(blas.THREADS) as pool:
             _poison(arena, pool)
             fills = tables.fills(plan, 0, data)
@@ -314,6 +317,17 @@ class _Operands:
         """Forget all of them."""
         self._kept.clear()
         self._kept_bytes = 0
+
+
+def _converted_bytes(plan: Plan) -> int:
+    """Bytes of A and B in float32 that all launches keep, each KEPT_BYTES or its largest matrix."""
+    columns = plan.exchanged.columns
+    found = 0
+    for launch in plan.launches:
+        m, n, k = (each[launch.groups] for each in (columns.m, columns.n, columns.depth))
+        for sizes in (m * k * FLOAT32_BYTES, n * k * FLOAT32_BYTES):
+            found += min(int(sizes.sum()), max(KEPT_BYTES, int(sizes.max())))
+    return found
 
 
 def _poison(memory: Bytes, pool: Executor) -> None:
