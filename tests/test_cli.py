@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import csv
+import io
 import json
 import os
 import re
@@ -9,6 +11,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -190,6 +193,27 @@ def test_jsonl_comes_out_problem_by_problem(two_problems: Path) -> None:
         assert process.stdout is not None
         assert json.loads(process.stdout.readline())["name"] == "one"
         assert process.poll() is None  # the second problem is still being timed
+
+
+def test_a_verdict_in_json_says_when_how_and_by_which_kernel_it_was_found(
+    gemmctl: Command, two_problems: Path
+) -> None:
+    options = ("--data", "int", "--seed", "7", "--repeat", "3", "--kernel", "64x128")
+    found = json.loads(gemmctl("verify", two_problems, *options, "-f", "json").stdout)
+    assert found["settings"] == {"data": "int", "seed": 7, "repeat": 3}
+    assert datetime.fromisoformat(found["date"]).tzinfo is not None
+    assert [check["kernel"] for check in found["checks"]] == ["64x128", "64x128"]
+
+
+def test_csv_of_verify_names_the_kernel(gemmctl: Command, two_problems: Path) -> None:
+    options = ("--data", "int", "--kernel", "64x128", "-f", "csv")
+    rows = list(csv.DictReader(io.StringIO(gemmctl("verify", two_problems, *options).stdout)))
+    assert [row["kernel"] for row in rows] == ["64x128", "64x128"]
+
+
+def test_json_of_info_has_the_folder_of_the_cubins_as_its_table_has(gemmctl: Command) -> None:
+    found = json.loads(gemmctl("info", "-f", "json").stdout)
+    assert found["cubin_folder"] == str(cubins.folder())
 
 
 def test_quiet_says_nothing(gemmctl: Command, two_problems: Path) -> None:

@@ -96,7 +96,7 @@ def verify(
     found = sources(files, mnk, count, dtype, alpha, beta)
     plans, on = ready(found, only, device, out, kernel=kernel, tuned=not no_tune_cache)
     verify_report.check(on.facts, out.view)
-    head = verify_report.head(on.facts, cubins.manifest())
+    head = verify_report.head(on.facts, data, seed, repeat, cubins.manifest())
     checks: list[verify_report.Checked] = []
     notes: list[str] = []
     total = len(plans) * len(specs)

@@ -71,6 +71,7 @@ def report(
             "device": asdict(facts),
             "why_not_gpu": why_not_gpu,
             "telemetry": asdict(telemetry) if telemetry else None,
+            "cubin_folder": str(cubins.folder),
             "compiler": cubins.compiler,
             "lists": shipped.names(),
         },

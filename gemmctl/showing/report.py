@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from gemmctl import __version__
@@ -92,6 +93,16 @@ def head_of(command: str, cubins: Manifest) -> Record:
         "command": command,
         "gemmctl": __version__,
         "cubin_sha256": cubins.sha256,
+    }
+
+
+def head_on(command: str, cubins: Manifest, facts: Facts, settings: Record) -> Record:
+    """The same where something ran: when, on what device, and as was asked."""
+    return {
+        **head_of(command, cubins),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "device": asdict(facts),
+        "settings": settings,
     }
 
 

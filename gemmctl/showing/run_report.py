@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from gemmctl.measuring.blocks import BLOCK_S, middle
@@ -17,7 +16,7 @@ from gemmctl.showing.report import (
     Record,
     Report,
     bound_note,
-    head_of,
+    head_on,
     kernel_cell,
     number,
     percent,
@@ -42,12 +41,7 @@ NOISY = 0.05  # relative spread that makes a median doubtful
 
 def head(facts: Facts, settings: Settings, cubins: Manifest) -> Record:
     """What is true of a whole run: format, device, cubins, settings."""
-    return {
-        **head_of("run", cubins),
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "device": asdict(facts),
-        "settings": asdict(settings),
-    }
+    return head_on("run", cubins, facts, asdict(settings))
 
 
 def record(result: Result) -> Record:

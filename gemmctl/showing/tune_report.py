@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from gemmctl.measuring.tune_cache import fingerprint
 from gemmctl.showing.report import (
     Record,
     Report,
-    head_of,
+    head_on,
     number,
     on_cpu,
     percent,
@@ -29,12 +28,7 @@ if TYPE_CHECKING:
 
 def head(facts: Facts, settings: TuneSettings, cubins: Manifest) -> Record:
     """What is true of all measurements: format, device, cubins, settings."""
-    return {
-        **head_of("tune", cubins),
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "device": asdict(facts),
-        "settings": asdict(settings),
-    }
+    return head_on("tune", cubins, facts, asdict(settings))
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,13 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 from gemmctl.showing.report import (
     Record,
     Report,
-    head_of,
+    head_on,
     kernel_cell,
     number,
     tuned_note,
@@ -80,9 +80,9 @@ class Judged:
     verdict: Verdict
 
 
-def head(facts: Facts, cubins: Manifest) -> Record:
-    """What is true of a whole check."""
-    return {**head_of("verify", cubins), "device": asdict(facts)}
+def head(facts: Facts, data: str, seed: int, repeat: int, cubins: Manifest) -> Record:
+    """What is true of a whole check: format, device, cubins, and the options of that name."""
+    return head_on("verify", cubins, facts, {"data": data, "seed": seed, "repeat": repeat})
 
 
 def record(checked: Checked) -> Record:
@@ -90,6 +90,7 @@ def record(checked: Checked) -> Record:
     return {
         "name": checked.plan.problem.name,
         "data": asdict(checked.data),
+        "kernel": checked.plan.kernel,
         "choices": list(map(str, checked.plan.choices)),
         "tuned": checked.plan.tuned,
         "group_count": len(checked.verdicts),
@@ -146,7 +147,9 @@ def report(head: Record, checks: Sequence[Checked], facts: Facts, view: View) ->
     if view.verbose:
         per_group = group_columns(facts)
         judged = [Judged(checked, verdict) for checked in checks for verdict in checked.verdicts]
-        table = view.table(per_group, view.order(per_group, judged))
+        judged = view.order(per_group, judged)
+        table = view.table(per_group, judged)
+        checks = _ordered(judged)
     else:
         checks = view.order(columns(facts), checks)
         table = view.table(columns(facts), checks)
@@ -163,6 +166,14 @@ def report(head: Record, checks: Sequence[Checked], facts: Facts, view: View) ->
             *tuned_note(checked.plan for checked in checks),
         ],
     )
+
+
+def _ordered(judged: Sequence[Judged]) -> list[Checked]:
+    """The checks, and the verdicts of each, in the order of their rows."""
+    found: dict[int, tuple[Checked, list[Verdict]]] = {}
+    for row in judged:
+        found.setdefault(id(row.checked), (row.checked, []))[1].append(row.verdict)
+    return [replace(checked, verdicts=verdicts) for checked, verdicts in found.values()]
 
 
 def _shape(checked: Checked, index: int) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from pathlib import Path
 
 import pytest
@@ -86,6 +87,33 @@ def test_edge_23_rows_are_sorted_by_a_column(
         io.StringIO(gemmctl("plan", "-", "--sort", sort, "-f", "csv", stdin=text).stdout)
     )
     assert [record["name"] for record in records][: len(names)] == names
+
+
+@pytest.mark.parametrize(
+    ("sort", "order"),
+    [
+        ("MxNxK", [("a", 1), ("b", 0), ("a", 0)]),
+        ("-MxNxK", [("a", 0), ("b", 0), ("a", 1)]),
+        ("-problem", [("b", 0), ("a", 0), ("a", 1)]),
+    ],
+)
+def test_groups_are_sorted_by_a_column_in_every_format(
+    sort: str, order: list[tuple[str, int]], gemmctl: Command
+) -> None:
+    text = """{gemmctl: 1, problems: [
+        {name: a, groups: [{m: 24, n: 8, k: 8}, {m: 8, n: 8, k: 8}]},
+        {name: b, groups: [{m: 16, n: 8, k: 8}]}]}"""
+    options = ("verify", "-", "-v", "--data", "normal", "--sort", sort)
+    rows = [line.split() for line in gemmctl(*options, stdin=text).stdout.splitlines()[1:]]
+    assert [(row[0], int(row[3])) for row in rows] == order
+    names = list(dict.fromkeys(name for name, _ in order))
+    checks = json.loads(gemmctl(*options, "-f", "json", stdin=text).stdout)["checks"]
+    assert [check["name"] for check in checks] == names
+    for check in checks:
+        groups = [verdict["group"] for verdict in check["verdicts"]]
+        assert groups == [group for name, group in order if name == check["name"]]
+    records = csv.DictReader(io.StringIO(gemmctl(*options, "-f", "csv", stdin=text).stdout))
+    assert [record["name"] for record in records] == names
 
 
 @pytest.mark.parametrize(
