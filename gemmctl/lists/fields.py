@@ -17,6 +17,9 @@ MAX_GROUPS = 2**20  # in one problem
 MAX_OFFSET = 127  # elements: as many of 16 bits as lie between boundaries of 256 bytes
 FLOAT32_MAX = (2 - 2.0**-23) * 2.0**127
 FLOAT32_MIN = 2.0**-149
+# What rounds to 0 and to infinity: from half of the smallest number down, and half a unit in the
+# last place beyond the largest up.
+FLOAT32_ZERO, FLOAT32_INFINITY = 2.0**-150, (2 - 2.0**-24) * 2.0**127
 
 
 @dataclass(frozen=True)
@@ -86,7 +89,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Float32:
-    """A number that float32 holds, rounded to it."""
+    """A number, rounded to float32, which is neither to lose it nor to make it infinite."""
 
     meaning: str
 
@@ -97,16 +100,20 @@ class Float32:
         """The value, or None if it is not legal."""
         if not isinstance(value, int | float) or isinstance(value, bool):
             return None
-        legal = value == 0 or FLOAT32_MIN <= abs(value) <= FLOAT32_MAX
+        legal = value == 0 or FLOAT32_ZERO < abs(value) < FLOAT32_INFINITY
         return float(np.float32(value)) if legal else None
 
     def schema(self) -> dict[str, Any]:
         """Its JSON Schema."""
         return {
             "type": "number",
-            "minimum": -FLOAT32_MAX,
-            "maximum": FLOAT32_MAX,
-            "anyOf": [{"const": 0}, {"minimum": FLOAT32_MIN}, {"maximum": -FLOAT32_MIN}],
+            "exclusiveMinimum": -FLOAT32_INFINITY,
+            "exclusiveMaximum": FLOAT32_INFINITY,
+            "anyOf": [
+                {"const": 0},
+                {"exclusiveMinimum": FLOAT32_ZERO},
+                {"exclusiveMaximum": -FLOAT32_ZERO},
+            ],
             "description": self.meaning,
         }
 

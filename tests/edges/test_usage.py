@@ -13,10 +13,11 @@ import sys
 import tomllib
 from pathlib import Path
 
+import jsonschema  # type: ignore[import-untyped]
 import pytest
 
 from gemmctl.kernels import cubins
-from gemmctl.lists import shipped
+from gemmctl.lists import schema, shipped
 from gemmctl.measuring import baselines
 from support import PROBLEMS, ROOT, Command, environment, on_terminal
 
@@ -93,6 +94,32 @@ def test_several_shapes_are_groups_of_one_problem(gemmctl: Command) -> None:
     }
     assert one["groups"][0]["alpha"] == 0.5
     assert one["groups"][0]["beta"] == pytest.approx(-1e-3)
+
+
+@pytest.mark.parametrize(
+    ("written", "value"),
+    [
+        ("1.4e-45", 2.0**-149),  # float32's smallest number, as C prints it
+        ("-3.4028235e38", -(2 - 2.0**-23) * 2.0**127),  # and its largest
+        ("7.1e-46", 2.0**-149),
+        ("7e-46", None),
+        ("3.402823567797336e38", (2 - 2.0**-23) * 2.0**127),
+        ("3.4028235677973366e38", None),
+    ],
+)
+def test_a_factor_is_legal_where_it_is_once_it_is_rounded_to_float32(
+    written: str, value: float | None, gemmctl: Command
+) -> None:
+    done = gemmctl("plan", "--mnk", "8x8x8", f"--alpha={written}", "-f", "json")
+    validator = jsonschema.Draft7Validator(schema.schema())
+    group = {"m": 8, "n": 8, "k": 8, "alpha": float(written)}
+    document = {"gemmctl": 1, "problems": [{"name": "p", "groups": [group]}]}
+    assert validator.is_valid(document) == (value is not None)
+    if value is None:
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "alpha must be 0 or a number of magnitude 1.4e-45 to 3.4e+38" in done.stderr
+    else:
+        assert json.loads(done.stdout)["problems"][0]["groups"][0]["alpha"] == value
 
 
 @pytest.mark.parametrize("command", ["run", "verify", "plan", "tune"])
