@@ -190,7 +190,8 @@ def test_what_is_wrong_in_a_run_is_named_with_its_place(
 
 
 @pytest.mark.parametrize(
-    "sample", ["NaN", "Infinity", "-1e-6", '"1e-6"', "null", "true", "1" * 400]
+    "sample",
+    ["NaN", "Infinity", "-1e-6", '"1e-6"', "null", "true", "1" * 400, "1.7e308", "5e-324"],
 )
 def test_a_sample_that_is_no_time_is_refused(sample: str, tmp_path: Path) -> None:
     text = json.dumps(document()).replace("1.5", sample)

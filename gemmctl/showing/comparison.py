@@ -114,8 +114,7 @@ def compare(old: Saved, new: Saved, *, only: Sequence[str] = (), force: bool = F
         new,
         tuple(differences),
         gaps=(
-            *_hardly_measured(old, [before[name] for name in common]),
-            *_hardly_measured(new, [after[name] for name in common]),
+            *_unsure(old, new, differences),
             *(
                 f"{name} has other groups in {new.path}: not compared"
                 if name in after
@@ -165,15 +164,24 @@ def _groups(problem: Record) -> list[object]:
     ]
 
 
-def _hardly_measured(run: Saved, problems: Sequence[Record]) -> Iterator[str]:
-    for problem in problems:
-        count = len(problem["samples_s"])
-        if count < MIN_SAMPLES and any(problem["samples_s"]):
+def _unsure(old: Saved, new: Saved, differences: Sequence[Difference]) -> Iterator[str]:
+    """Why samples cannot tell whether some problems changed."""
+    for difference in differences:
+        if difference.interval is not None:
+            continue
+        for run, times in ((old, difference.old), (new, difference.new)):
+            count = len(times)
             samples = "1 sample" if count == 1 else f"{count} samples"
-            yield (
-                f"{problem['name']} is UNSURE: {samples} in {run.path}, and {MIN_SAMPLES} are "
-                "needed to tell"
-            )
+            if count < MIN_SAMPLES:
+                yield (
+                    f"{difference.name} is UNSURE: {samples} in {run.path}, and {MIN_SAMPLES} are "
+                    "needed to tell"
+                )
+            elif not all(times):
+                yield (
+                    f"{difference.name} is UNSURE: {times.count(0)} of {samples} in {run.path} "
+                    "took no time, so the ratio has no interval"
+                )
 
 
 def _unfinished(*runs: Saved) -> Iterator[str]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
 
@@ -11,12 +9,14 @@ from typing import Any, TypeAlias
 # list of such.
 Kind: TypeAlias = "Callable[[Any], bool] | Mapping[str, Kind] | list[Kind]"
 
+MOST = 1e150  # far beyond all seconds, bytes, FLOP and hertz
+
 
 def is_amount(value: object) -> bool:
-    """Whether it is a number of 0 or more, as times are."""
+    """Whether it is a number of 0 or more, as times are, of which ratios and sums are finite."""
     if not isinstance(value, int | float) or isinstance(value, bool):
         return False
-    return 0 <= value <= sys.float_info.max and math.isfinite(value)
+    return value == 0 or 1 / MOST <= value <= MOST
 
 
 def _is_text(value: object) -> bool:

@@ -88,6 +88,53 @@ def test_edge_12_a_problem_that_was_measured_once_fails_the_gate(
     assert "fails: one is UNSURE: 1 sample in new.json, and 6 are needed" in done.stderr
 
 
+def no_time(count: int) -> Callable[[dict[str, Any]], None]:
+    """Let so many samples of the first problem have taken none."""
+
+    def edit(document: dict[str, Any]) -> None:
+        document["problems"][0]["samples_s"][:count] = [0] * count
+
+    return edit
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        (0, 1, "1 of 21 samples in new.json"),
+        (1, 0, "1 of 21 samples in old.json"),
+        (21, 0, "21 of 21 samples in old.json"),
+        (0, 21, "21 of 21 samples in new.json"),
+    ],
+)
+def test_a_problem_that_took_no_time_in_some_samples_fails_the_gate(
+    old: int, new: int, said: str, gemmctl: Command, run: Make
+) -> None:
+    runs = run("old.json", edit=no_time(old)), run("new.json", edit=no_time(new))
+    done = gemmctl("compare", *runs, "--fail-over", "3%")
+    assert done.returncode == 1
+    told = f"one is UNSURE: {said} took no time, so the ratio has no interval"
+    assert done.stderr.splitlines()[-1] == f"gemmctl: fails: {told}"
+    done = gemmctl("compare", *runs)
+    assert done.returncode == 0
+    assert f"gemmctl: {told}" in done.stderr.splitlines()
+
+
+def test_a_problem_that_never_takes_time_passes_the_gate(gemmctl: Command, run: Make) -> None:
+    runs = run("old.json", edit=no_time(21)), run("new.json", edit=no_time(21))
+    assert gemmctl("compare", *runs, "--fail-over", "3%").returncode == 0
+
+
+@pytest.mark.parametrize("sample", [1.7e308, 5e-324])
+def test_a_sample_that_no_run_takes_is_refused_with_its_place(
+    sample: float, gemmctl: Command, run: Make
+) -> None:
+    new = run("new.json", edit=lambda d: d["problems"][0]["samples_s"].append(sample))
+    done = gemmctl("compare", run("old.json"), new)
+    assert (done.returncode, done.stdout) == (2, "")
+    said = f"problem 'one' has {sample!r} in samples_s, which is no time\n"
+    assert done.stderr == f"gemmctl: new.json: {said}"
+
+
 @pytest.mark.parametrize(("slower", "code"), [(1.032, 0), (1.05, 1)])
 def test_edge_13_the_gate_asks_for_what_is_surely_slower(
     slower: float, code: int, gemmctl: Command, run: Make
