@@ -348,6 +348,10 @@ def test_each_more_group_is_as_much_more_work_to_read() -> None:
             "n is 3, but a gate pairs columns; write n: 2 or n: 4",
         ),
         (
+            "{m: 1, n: 2147483647, k: 1, gate: halves}", 16,
+            "n is 2147483647, but a gate pairs columns; write n: 2147483646",
+        ),
+        (
             "{m: 1, n: 8, k: 1, ldd: 3, gate: pairs}", 28,
             "ldd is 3, but n/2 = 4 elements of D lie side by side; write ldd: 4 or more",
         ),

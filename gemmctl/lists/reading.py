@@ -12,6 +12,7 @@ from gemmctl.lists.fields import (
     DEFAULTS,
     FIELDS,
     FORMAT,
+    MAX_EXTENT,
     MAX_GROUPS,
     Choice,
     Integer,
@@ -291,7 +292,8 @@ def _fill_in(value: dict[str, Any]) -> tuple[int, list[tuple[str, str]]]:
     wrong, mended = [], {}
     gated, m, n = value["gate"] != "none", value["m"], value["n"]
     if gated and n % 2:
-        told = f"n is {n}{{whose}}, but a gate pairs columns; write n: {n - 1} or n: {n + 1}"
+        near = " or ".join(f"n: {even}" for even in (n - 1, n + 1) if even <= MAX_EXTENT)
+        told = f"n is {n}{{whose}}, but a gate pairs columns; write {near}"
         wrong.append(("n", told))
     extents = {"m": m, "n": n, "k": value["k"], "n/2": n // 2}
     size = 0

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from gemmctl.kernels.constants import K_TILE
 from gemmctl.kernels.cubins import OPERAND_BYTES
+from gemmctl.lists.fields import MAX_EXTENT
 from gemmctl.lists.problem import Problem
 from gemmctl.operands.dtypes import Bits
 from gemmctl.planning.arena import ALIGNMENT
@@ -140,7 +141,7 @@ def remedies(problem: Problem) -> list[str]:
     by_k = along_k & (columns.lda == columns.k) & (columns.ldb == columns.k)
     found: list[str] = []
     for name, values, legal, wanted in (
-        ("k", columns.k, _legal(columns.k, columns.sizes["a"]), by_k & (packed_a | packed_b)),
+        ("k", columns.k, _legal_k(columns.k, columns.sizes["a"]), by_k & (packed_a | packed_b)),
         ("lda", columns.lda, _legal(columns.lda, columns.sizes["a"]), packed_a & ~by_k),
         ("ldb", columns.ldb, _legal(columns.ldb, columns.sizes["b"]), packed_b & ~by_k),
         ("a_offset", columns.a_offset, np.zeros_like(columns.a_offset), begun_a),
@@ -208,8 +209,15 @@ def _both(of_a: npt.NDArray[Number], of_b: npt.NDArray[Number]) -> npt.NDArray[N
     return np.concatenate([of_a, of_b])
 
 
+def _legal_k(values: Ints, sizes: Ints) -> Ints:
+    """Lengths of lines that lie side by side that TMA can step."""
+    elements = STRIDE_STEP // sizes
+    legal: Ints = np.minimum(_legal(values, sizes), MAX_EXTENT // elements * elements)
+    return legal
+
+
 def _legal(values: Ints, sizes: Ints) -> Ints:
-    """Leading dimensions (or extents of lines that lie side by side) that TMA can step."""
+    """Leading dimensions that TMA can step."""
     strides = -(-values * sizes // STRIDE_STEP) * STRIDE_STEP
     legal: Ints = np.minimum(strides, STRIDE_END - STRIDE_STEP) // sizes
     return legal
