@@ -87,8 +87,9 @@ def sources(
             raise UsageError(f"there is no {file} here; @{name} is the list that ships")
         paths.append(file)
     if mnk:
-        made = shapes.listed(mnk, 1 if count is None else count, dtype or "bf16", alpha, beta)
-        return Sources(paths, made)
+        each = 1 if count is None else count
+        types = "bf16" if dtype is None else dtype
+        return Sources(paths, shapes.listed(mnk, each, types, alpha, beta))
     for name, value in (("count", count), ("dtype", dtype), ("alpha", alpha), ("beta", beta)):
         if value is not None:
             raise UsageError(f"--{name} is of the shapes of --mnk; in a list, write it there")

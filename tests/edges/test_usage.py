@@ -150,6 +150,7 @@ def test_very_many_shapes_make_a_short_name(gemmctl: Command) -> None:
         (("--mnk", "8x8x64", "--dtype", "f32"), "--mnk:4:14: no kernel multiplies f32"),
         (("--mnk", "8x8x8", "--dtype", "bf61"), "did you mean 'bf16'?"),
         (("--mnk", "8x8x8", "--dtype", "bf16-"), "put it in quotes"),
+        (("--mnk", "8x8x8", "--dtype", ""), "--dtype: '' is no type; write bf16, or bf16:f32"),
         (("--mnk", "8x8x8", "--beta", "inf"), "beta must be"),
         (("@tiny", "--count", "2"), "--count is of the shapes of --mnk"),
         (("@tiny", "--dtype", "f16"), "--dtype is of the shapes of --mnk"),
