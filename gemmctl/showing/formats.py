@@ -105,6 +105,8 @@ def _text(report: Report, format: Format, color: bool) -> str:
 
     tabulate.MIN_PADDING = 0  # it would widen every column by two blanks
     rows = [[escaped(cell) for cell in row] for row in report.table.rows]
+    # 100,000 rows take 13 s instead of 7.5 if every cell's width is asked for (wcwidth 0.9.4).
+    tabulate.WIDE_CHARS_MODE = not all(cell.isascii() for row in rows for cell in row)
     if format == "markdown":
         rows = [[cell.replace("|", "\\|") for cell in row] for row in rows]
     elif color:

@@ -37,8 +37,8 @@ class Table:
     ranks: Sequence[int]  # as those of the columns
 
     def fitted(self, width: int) -> tuple[Table, list[str]]:
-        """The table without the columns that do not fit into so many characters; their titles."""
-        widths = [max(map(len, column)) for column in zip(self.titles, *self.rows, strict=True)]
+        """The table without those columns that do not fit into a terminal's; their titles."""
+        widths = [max(map(_width, column)) for column in zip(self.titles, *self.rows, strict=True)]
         kept = set(range(len(widths)))
         for leaving in sorted(kept, key=lambda i: self.ranks[i], reverse=True):
             if sum(widths[i] + GAP for i in kept) - GAP <= width or not self.ranks[leaving]:
@@ -101,6 +101,15 @@ class View:
 
 
 DEFAULT = View()
+
+
+def _width(text: str) -> int:
+    """Columns of a terminal that a text takes, or a few more."""
+    if text.isascii():
+        return len(text)
+    import wcwidth
+
+    return max(len(text), wcwidth.wcswidth(text))  # -1: there is a control character
 
 
 def _find(columns: Sequence[Column[T]], name: str) -> Column[T]:

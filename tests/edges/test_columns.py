@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import unicodedata
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,13 @@ from gemmctl.errors import UsageError
 from gemmctl.showing.table import Column, View
 from support import PROBLEMS, Command, on_terminal
 
+WIDE = """\
+gemmctl: 1
+problems:
+  - {name: 専門家への割り当てを偏らせた問題, groups: [{m: 8, n: 8, k: 8}]}
+  - {name: "\U0001f600", groups: [{m: 8, n: 8, k: 8}]}
+  - {name: plain, groups: [{m: 8, n: 8, k: 8}]}
+"""
 QUICK = ("--max-time", "0.05")
 RUN_COLUMNS = [
     "problem", "groups", "dtype", "MxNxK", "GFLOP", "MB", "kernel", "time us (cold)", "TFLOP/s",
@@ -46,6 +54,29 @@ def test_edge_23_a_table_is_no_wider_than_the_terminal_and_names_what_is_left_ou
         left_out = [title for title in RUN_COLUMNS if title not in shown]
         said = f"no room for {', '.join(left_out)}:" in " ".join(notes.split())
         assert said == bool(left_out)
+
+
+def columns_of(text: str) -> int:
+    """Columns of a terminal that a text takes."""
+    return sum(1 + (unicodedata.east_asian_width(character) in "WF") for character in text)
+
+
+@pytest.mark.parametrize("format", ["plain", "markdown"])
+def test_columns_stand_below_each_other_behind_wide_characters(
+    format: str, gemmctl: Command
+) -> None:
+    shown = gemmctl("plan", "-", "-f", format, "--columns", "problem,dtype", stdin=WIDE).stdout
+    titles, *rows = shown.split("\n\n")[0].splitlines()
+    place = columns_of(titles.partition("dtype")[0])
+    assert {columns_of(row.partition("bf16")[0]) for row in rows if "bf16" in row} == {place}
+
+
+def test_a_table_with_wide_characters_is_no_wider_than_the_terminal(tmp_path: Path) -> None:
+    (tmp_path / "wide.yaml").write_text(WIDE, encoding="utf-8")
+    shown = on_terminal("stdout", "plan", tmp_path / "wide.yaml", columns=60, LC_ALL="C.UTF-8")
+    table = shown.partition("\r\n\r\n")[0].splitlines()
+    assert len(table) == 5
+    assert all(columns_of(line) <= 60 for line in table)
 
 
 def test_edge_23_without_a_terminal_every_column_is_there(
