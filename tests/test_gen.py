@@ -307,7 +307,17 @@ WRONG = {
     "moe --model glm-5 --tokens 1 --swiglu --layer down": "--swiglu follows the gate and up",
     "moe --experts 8 --topk 1 --n 9 --k 8 --tokens 1 --swiglu": "--n must be even, not 9",
     "moe --model glm-5 --routing counts:/dev/null": "/dev/null is empty; it should have tokens per",
-    "lora --ranks 0": "--ranks: '0' are no ranks; write 16, or 16,32,64",
+    "moe --model glm-5 --tokens 1 --routing zipf:100": "zipf goes up to 20, not 100",
+    "moe --model glm-5 --tokens 1 --routing zipf:.5": "write S of zipf as 1.2, not '.5'; at most 6",
+    "moe --model glm-5 --tokens 1 --routing zipf:1.2345678": "not '1.2345678'; at most 6 digits",
+    "moe --model glm-5 --tokens 1 --routing zipf:10": "zipf:10 is too uneven for 8 of 256: once ",
+    "moe --model glm-5 --tokens 1 --routing lognormal:20": "; here lognormal goes up to ",
+    "moe --model glm-5 --tokens 1 --routing hot:99999999": "leaves none that is not hot; write hot",
+    "moe --model glm-5 --tokens 1 --routing hot:0": "H of hot must be an integer from 1 to ",
+    "moe --experts 1 --topk 1 --n 8 --k 8 --tokens 1 --routing hot:1": "not hot; write uniform",
+    "lora --ranks 0": "--ranks must be an integer from 1 to 2147483647, not 0",
+    "lora --ranks 8,9999999999": "--ranks must be an integer from 1 to 2147483647, not 9999999999",
+    "lora --ranks few": "--ranks: 'few' are no ranks; write 16, or 16,32,64",
     "lora --routing counts:-": "--routing: counts are of experts",
     "batched --mnk 8x8": "--mnk: '8x8' is no shape; write MxNxK",
     "batched --mnk 8x8x8 --dtype bf17": "a of 8x8x8 must be one of bf16, f16, not bf17",
@@ -319,9 +329,18 @@ WRONG = {
     "batched --mnk 8x8x8 --name ' x'": "can be called ' x': it has blanks around; choose a --name",
     "batched --mnk 8x8x8 --name ''": "--name: a problem needs a name of a character or more;",
     "wgrad --weights 8 --tokens 9": "--weights: '8' is no shape of weights; write NxK",
+    "wgrad --weights 8x8:0 --tokens 9": "count of 8x8:0 must be an integer from 1 to 1048576",
+    "wgrad --weights 8x8 --weights 4x4:0 --tokens 9": "--weights: count of 4x4:0 must be an ",
+    "wgrad --weights 8x9999999999 --tokens 9": "--weights: k of 8x9999999999 must be an integer",
+    "wgrad --weights 8x8:9999999 --tokens 9": "count of 8x8:9999999 must be an integer from 1 to",
+    "wgrad --weights 8x8:600000 --weights 4x4:600000 --tokens 9": "has 1200000 groups, and a prob",
+    "wgrad --weights 8x8 --tokens 1:4294967297": "--tokens must be an integer from 0 to 21474",
     "wgrad --weights 8x8 --tokens 9:8": "--tokens: 9 is more than 8; write 8:9",
     "random --m 1:7 --align 8": "--m: no multiple of 8 lies in 1:7",
     "random --m 0:7 --log-uniform": "--m: log-uniform sizes begin with 1 or more, not 0",
+    "random --m 1:2147483648": "--m must be an integer from 0 to 2147483647, not 2147483648",
+    f"random --m {'9' * 5000}": "--m: a number of 5000 digits is too long",
+    "random --align 0": "--align must be an integer from 1 to 2147483647, not 0",
     "random --n few": "--n: 'few' is no size; write 128, or a range such as 64:4096",
     "random --align 8x8": "--align: '8x8' is none; write 8, or 1x8x8 for M, N and K",
     "sweep --m 1 --n 2 --k 3": "none of --m, --n and --k has several values; one has to",
@@ -330,6 +349,8 @@ WRONG = {
     "sweep --m 2:1 --n 2 --k 3": "--m: 2:1 begins above its end",
     "sweep --m 1:9:0 --n 2 --k 3": "--m: the step of '1:9:0' is 0",
     "sweep --m 1:9999:1 --n 2 --k 3": "--m: 1:9999:1 has more than 1000 sizes",
+    "sweep --m 1,9999999999 --n 2 --k 3": "--m must be an integer from 0 to 2147483647, not 99999",
+    "sweep --m 1:9999999999 --n 2 --k 3": "--m must be an integer from 0 to 2147483647, not 99999",
     "sweep --m many --n 2 --k 3": "--m: 'many' is no row of sizes; write 64,96,128",
     "family /dev/null/x": "cannot make the folder /dev/null/x: Not a directory",
 }  # fmt: skip
@@ -356,10 +377,17 @@ def test_a_family_that_is_interrupted_says_how_many_lists_are_written(tmp_path: 
     assert int(found[1]) in (there - 1, there)  # one may be written that is not counted yet
 
 
+@pytest.mark.parametrize("more", [(), ("--weights", "8x8")])
+def test_no_weights_are_left_out_for_a_count_of_0(more: tuple[str, ...], gemmctl: Command) -> None:
+    done = gemmctl("gen", "wgrad", *more, "--weights", "10x10:0", "--tokens", "64")
+    told = "--weights: count of 10x10:0 must be an integer from 1 to 1048576, not 0"
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"gemmctl: {told}\n")
+
+
 def test_a_wrong_option_ends_with_exit_code_2_and_a_line(gemmctl: Command) -> None:
     done = gemmctl("gen", "lora", "--ranks", "0")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "gemmctl: --ranks: '0' are no ranks; write 16, or 16,32,64\n"
+    assert done.stderr == "gemmctl: --ranks must be an integer from 1 to 2147483647, not 0\n"
 
 
 def test_the_limits_of_options_are_those_of_lists() -> None:

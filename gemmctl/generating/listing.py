@@ -95,6 +95,13 @@ def how_many(groups: Iterable[Group]) -> int:
     return sum(int(group.get("count", 1)) for group in groups)
 
 
+def check_count(name: str, count: int) -> None:
+    """Raises UsageError if a problem of that name would have too many groups."""
+    if count > MAX_GROUPS:
+        told = f"{name} has {count} groups, and a problem at most {MAX_GROUPS}"
+        raise UsageError(f"{told}; ask for fewer")
+
+
 def extents(groups: Sequence[Group]) -> str:
     """How many groups there are and their sizes: ``64 groups of 1..300 x 4096 x 64``."""
     ranges = []
@@ -108,11 +115,9 @@ def extents(groups: Sequence[Group]) -> str:
 def _problem(made: Made) -> Iterator[str]:
     """The lines of a problem: equal neighbours are one group with a count, and what all groups
     share goes into defaults, but for the sizes of a problem that has one shape only."""
-    if how_many(made.groups) > MAX_GROUPS:
-        told = f"{made.name} has {how_many(made.groups)} groups, and a problem at most {MAX_GROUPS}"
-        raise UsageError(f"{told}; ask for fewer")
+    check_count(made.name, how_many(made.groups))
     for key in dict.fromkeys(key for group in made.groups for key in group):
-        for value in {group[key] for group in made.groups if key in group}:
+        for value in dict.fromkeys(group[key] for group in made.groups if key in group):
             if FIELDS[key].read(value) is None:
                 raise UsageError(f"{key} of {made.name} must be {FIELDS[key]}, not {value}")
     runs = [(group, how_many(run)) for group, run in groupby(made.groups, _without_count)]

@@ -9,6 +9,7 @@ from typing import ClassVar
 from gemmctl.errors import UsageError
 from gemmctl.generating import draws
 from gemmctl.generating.listing import Made, element_types, extents
+from gemmctl.generating.ranges import number
 from gemmctl.generating.routing import Routing
 
 LAYERS = {"down": "hidden -> rank", "up": "rank -> hidden"}
@@ -35,11 +36,11 @@ class Lora:
 
     def made(self) -> tuple[Made, ...]:
         """One problem; raises UsageError for ranks that are none, or counts of tokens."""
-        if not re.fullmatch(r"[1-9][0-9]{0,5}(,[1-9][0-9]{0,5})*", self.ranks):
+        if not re.fullmatch(r"[0-9]+(,[0-9]+)*", self.ranks):
             raise UsageError(f"--ranks: '{self.ranks}' are no ranks; write 16, or 16,32,64")
         if self.routing.counts is not None:
             raise UsageError("--routing: counts are of experts; import them with --n and --k")
-        ranks = [int(rank) for rank in self.ranks.split(",")]
+        ranks = [number("--ranks", rank, 1) for rank in self.ranks.split(",")]
         which = draws.uniform(0, len(ranks) - 1, self.adapters, self.seed, "rank of adapter")
         rows = self.routing.tokens_per_expert(self.adapters, 1, self.tokens, self.seed).tolist()
         types = element_types(self.dtype)

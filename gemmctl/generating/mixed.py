@@ -9,7 +9,7 @@ from typing import ClassVar
 from gemmctl.errors import UsageError
 from gemmctl.generating import draws
 from gemmctl.generating.listing import Group, Made, element_types, extents, sized
-from gemmctl.generating.ranges import span
+from gemmctl.generating.ranges import number, span
 
 
 @dataclass(frozen=True)
@@ -62,10 +62,8 @@ class Random:
 
     def _alignment(self) -> tuple[int, int, int]:
         """What m, n and k are multiples of."""
-        found = re.fullmatch(
-            r"([1-9][0-9]{0,5})(?:x([1-9][0-9]{0,5})x([1-9][0-9]{0,5}))?", self.align
-        )
+        found = re.fullmatch(r"([0-9]+)(?:x([0-9]+)x([0-9]+))?", self.align)
         if not found:
             raise UsageError(f"--align: '{self.align}' is none; write 8, or 1x8x8 for M, N and K")
-        m = int(found[1])
-        return m, int(found[2] or m), int(found[3] or m)
+        m, n, k = (number("--align", digits or found[1], 1) for digits in found.groups())
+        return m, n, k

@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass
 
 from gemmctl.errors import UsageError
+from gemmctl.lists.fields import MAX_EXTENT, Integer
+from gemmctl.lists.yamlfile import MAX_DIGITS, too_long
 
 MAX_SWEPT = 1000  # problems in one list; more is a slip
 
@@ -25,12 +27,26 @@ class Range:
         return found
 
 
+def number(what: str, digits: str, low: int = 0, high: int = MAX_EXTENT) -> int:
+    """The number with these digits; raises UsageError unless it lies from low to high.
+
+    ``what`` is the option that it stands in, or what of it the number is.
+    """
+    legal = Integer(what, low, high)
+    if len(digits) > MAX_DIGITS:
+        raise UsageError(f"{what}: {too_long(digits)}")
+    value = legal.read(int(digits))
+    if value is None:
+        raise UsageError(f"{what} must be {legal}, not {digits}")
+    return value
+
+
 def span(option: str, given: str) -> Range:
     """``N`` or ``LOW:HIGH``; raises UsageError for anything else."""
-    found = re.fullmatch(r"([0-9]{1,10})(?::([0-9]{1,10}))?", given)
+    found = re.fullmatch(r"([0-9]+)(?::([0-9]+))?", given)
     if not found:
         raise UsageError(f"{option}: '{given}' is no size; write 128, or a range such as 64:4096")
-    low, high = int(found[1]), int(found[2] or found[1])
+    low, high = (number(option, digits) for digits in (found[1], found[2] or found[1]))
     if low > high:
         raise UsageError(f"{option}: {low} is more than {high}; write {high}:{low}")
     return Range(low, high)
@@ -46,16 +62,16 @@ def several(option: str, given: str) -> list[int]:
 
     Raises UsageError for anything else, and for more than MAX_SWEPT sizes.
     """
-    found = re.fullmatch(r"([0-9]{1,10}):([0-9]{1,10})(?::([0-9]{1,10}))?", given)
-    if re.fullmatch(r"[0-9]{1,10}(,[0-9]{1,10})*", given):
-        values = list(dict.fromkeys(map(int, given.split(","))))
+    found = re.fullmatch(r"([0-9]+):([0-9]+)(?::([0-9]+))?", given)
+    if re.fullmatch(r"[0-9]+(,[0-9]+)*", given):
+        values = list(dict.fromkeys(number(option, digits) for digits in given.split(",")))
     elif found and found[3]:
-        low, high, step = map(int, found.groups())
+        low, high, step = (number(option, digits) for digits in found.groups())
         if not step:
             raise UsageError(f"{option}: the step of '{given}' is 0; write 1 or more")
         values = list(range(low, min(high, low + step * MAX_SWEPT) + 1, step))
     elif found:
-        low, high = int(found[1]), int(found[2])
+        low, high = number(option, found[1]), number(option, found[2])
         if not low:
             raise UsageError(f"{option}: 0 doubled stays 0; begin with 1, or write {given}:STEP")
         values = doubled(low, high)

@@ -8,8 +8,9 @@ from typing import ClassVar
 
 from gemmctl.errors import UsageError
 from gemmctl.generating import draws, passes
-from gemmctl.generating.listing import Group, Made, element_types, extents
-from gemmctl.generating.ranges import span
+from gemmctl.generating.listing import Group, Made, check_count, element_types, extents
+from gemmctl.generating.ranges import number, span
+from gemmctl.lists.fields import MAX_GROUPS
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,9 @@ class Wgrad:
         """One problem; raises UsageError for what is no shape or range."""
         written = [_weights(each) for each in self.weights]
         range_ = span("--tokens", self.tokens)
+        name = self.name or f"wgrad-{'+'.join(self.weights)}-t{self.tokens}".replace(":", "_")
         total = sum(count for _, _, count in written)
+        check_count(name, total)
         tokens = iter(draws.uniform(range_.low, range_.high, total, self.seed, "tokens"))
         types = element_types(self.dtype)
         groups: list[Group] = []
@@ -39,14 +42,14 @@ class Wgrad:
             mine = [next(tokens) for _ in range(count)]
             groups += passes.groups("wgrad", mine, n, k, types)
         about = f"Gradients of weights, {passes.PASSES['wgrad']}: {extents(groups)}."
-        name = self.name or f"wgrad-{'+'.join(self.weights)}-t{self.tokens}".replace(":", "_")
         return (Made(name, (about,), groups),)
 
 
 def _weights(given: str) -> tuple[int, int, int]:
-    """N, K and how many."""
-    found = re.fullmatch(r"([0-9]{1,10})[xX]([0-9]{1,10})(?::([0-9]{1,5}))?", given)
+    """N, K and how many; raises UsageError for anything else."""
+    found = re.fullmatch(r"(?P<n>[0-9]+)[xX](?P<k>[0-9]+)(?::(?P<count>[0-9]+))?", given)
     if not found:
         told = f"--weights: '{given}' is no shape of weights"
         raise UsageError(f"{told}; write NxK, or NxK:COUNT, such as 4096x7168:4")
-    return int(found[1]), int(found[2]), int(found[3] or 1)
+    n, k = (number(f"--weights: {key} of {given}", found[key]) for key in ("n", "k"))
+    return n, k, number(f"--weights: count of {given}", found["count"] or "1", 1, MAX_GROUPS)
