@@ -27,7 +27,7 @@ from gemmctl.generating.family import KINDS as FAMILY
 from gemmctl.generating.family import family
 from gemmctl.lists import reading
 from gemmctl.lists.problem import Group, Problem
-from support import PROBLEMS, ROOT, Command, started
+from support import PROBLEMS, ROOT, Command, make_plans, started
 
 KINDS = ("moe", "lora", "batched", "wgrad", "random", "sweep", "import", "family")
 OWN = ("--experts", "8", "--topk", "2", "--n", "256", "--k", "128")  # in place of a model
@@ -320,7 +320,8 @@ WRONG = {
     "lora --ranks few": "--ranks: 'few' are no ranks; write 16, or 16,32,64",
     "lora --routing counts:-": "--routing: counts are of experts",
     "batched --mnk 8x8": "--mnk: '8x8' is no shape; write MxNxK",
-    "batched --mnk 8x8x8 --dtype bf17": "a of 8x8x8 must be one of bf16, f16, not bf17",
+    "batched --mnk 8x8x8 --dtype bf17": "--dtype: no kernel takes bf17 to bf17 with A row and B c",
+    "moe --model glm-5 --tokens 1 --dtype ''": "--dtype: '' is no type; write bf16, or bf16:f32",
     "batched --mnk 8x8x8 --dtype ,": "--dtype: ',' is no type; write bf16, or bf16:f32",
     "batched --mnk 8x8x9999999999": "k of 8x8x9999999999 must be an integer from 0 to 2147483647",
     f"batched --mnk {'9' * 5000}x8x8": "--mnk: a number of 5000 digits is too long",
@@ -382,6 +383,34 @@ def test_no_weights_are_left_out_for_a_count_of_0(more: tuple[str, ...], gemmctl
     done = gemmctl("gen", "wgrad", *more, "--weights", "10x10:0", "--tokens", "64")
     told = "--weights: count of 10x10:0 must be an integer from 1 to 1048576, not 0"
     assert (done.returncode, done.stdout, done.stderr) == (2, "", f"gemmctl: {told}\n")
+
+
+TAKES = {
+    "moe --model glm-5 --tokens 9": "bf16, bf16:f16, bf16:f32, f16:bf16, f16, f16:f32",
+    "moe --model glm-5 --tokens 9 --pass dgrad": "bf16, bf16:f32, f16, f16:f32",
+    "moe --model glm-5 --tokens 9 --pass wgrad": "bf16, bf16:f32, f16, f16:f32",
+    "wgrad --weights 8x8 --tokens 9": "bf16, bf16:f32, f16, f16:f32",
+    "lora --adapters 3 --tokens 9": "bf16, bf16:f16, bf16:f32, f16:bf16, f16, f16:f32",
+    "batched --mnk 8x8x8": "bf16, bf16:f16, bf16:f32, f16:bf16, f16, f16:f32",
+    "random --groups 3": "bf16, bf16:f16, bf16:f32, f16:bf16, f16, f16:f32",
+    "sweep --m 1:2 --n 8 --k 8": "bf16, bf16:f16, bf16:f32, f16:bf16, f16, f16:f32",
+    "import -": "bf16, bf16:f16, bf16:f32, f16:bf16, f16, f16:f32",
+}
+WORDS = ("bf16", "f16", "f32", "bf16:f16", "f16:bf16", "bf16:f32", "f16:f32", "f32:bf16")
+
+
+@pytest.mark.parametrize("args", TAKES)
+def test_types_are_those_that_the_plan_takes_and_the_others_are_told_which(args: str) -> None:
+    for word in WORDS:
+        options = (*args.split(), "--dtype", word)
+        done = CliRunner().invoke(app, ["gen", *options], input="8 8 8")
+        if word in TAKES[args].split(", "):
+            assert make_plans(done.stdout)
+        else:
+            assert isinstance(done.exception, UsageError)
+            told = str(done.exception)
+            assert told.startswith("--dtype: no kernel takes ")
+            assert told.endswith(f"; write one of {TAKES[args]}")
 
 
 def test_a_wrong_option_ends_with_exit_code_2_and_a_line(gemmctl: Command) -> None:

@@ -160,7 +160,7 @@ def moe(
     from gemmctl.generating.moe import Moe
 
     parsed = choosing.parse(routing, sys.stdin.buffer)
-    given = dtype or passes.usual_type(pass_)
+    given = passes.usual_type(pass_) if dtype is None else dtype
     sizes = model, layer, experts, topk, n, k, tokens, ep, rank
     _write(Moe(*sizes, parsed, pass_, swiglu, given, seed, name), save)
 

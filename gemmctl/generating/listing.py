@@ -11,6 +11,7 @@ from itertools import groupby
 from typing import Any, ClassVar, Protocol
 
 from gemmctl.errors import UsageError
+from gemmctl.kernels import cubins
 from gemmctl.lists.fields import FIELDS, FORMAT, MAX_GROUPS, unprintable
 from gemmctl.lists.shapes import types
 
@@ -79,9 +80,19 @@ def command(request: Request) -> str:
     return shlex.join(words)
 
 
-def element_types(dtype: str) -> dict[str, Value]:
-    """The types of a group from ``bf16`` or ``bf16:f32``; raises UsageError for no such word."""
+def element_types(dtype: str, a_layout: str = "row", b_layout: str = "col") -> dict[str, Value]:
+    """The types of a group from ``bf16`` or ``bf16:f32``.
+
+    Raises UsageError for what no kernel multiplies where A and B lie so.
+    """
     operand, output = types(dtype)
+    running = [
+        (a, d) for a, d, *lie in sorted(cubins.manifest().products) if lie == [a_layout, b_layout]
+    ]
+    if (operand, output) not in running:
+        words = [a if a == d else f"{a}:{d}" for a, d in running]
+        told = f"--dtype: no kernel takes {operand} to {output} with A {a_layout} and B {b_layout}"
+        raise UsageError(f"{told}; write one of {', '.join(words)}")
     return {"a": operand, "b": operand, "d": output}
 
 

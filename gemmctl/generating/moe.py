@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from gemmctl.errors import UsageError
 from gemmctl.generating import models, passes
-from gemmctl.generating.listing import Made, element_types
+from gemmctl.generating.listing import Made
 from gemmctl.generating.routing import Routing
 
 WEIGHTS = ("experts", "topk", "n", "k")  # options in place of a model
@@ -55,7 +55,7 @@ class Moe:
             routed = f"{layer}: {tokens} {choose} {top_k} of {experts} experts, {self.routing}."
         whose = f"Rank {self.rank} of {self.ep}" if self.ep > 1 else "One GPU"
         held = f"{whose} has {share} of them with {_spread(mine)}."
-        keys = element_types(self.dtype) | (passes.SWIGLU if self.swiglu else {})
+        keys = passes.element_types(self.pass_, self.dtype) | (passes.SWIGLU if self.swiglu else {})
         groups = passes.groups(self.pass_, mine, n, k, keys)
         return (Made(self.name or self._name(), (routed, held), groups),)
 

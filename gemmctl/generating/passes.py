@@ -7,12 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from gemmctl.generating import listing
 from gemmctl.generating.listing import Group, Value
 
 PASSES = {
     "forward": "forward",
     "dgrad": "dX = dY W",
     "wgrad": "dW += dY^T X, in place",
+}
+# Where operands do not lie as those of a layer do, A in rows and B in columns of K.
+ACROSS: dict[str, dict[str, str]] = {
+    "forward": {},
+    "dgrad": {"b_layout": "row"},
+    "wgrad": {"a_layout": "col", "b_layout": "row"},
 }
 SWIGLU: dict[str, Value] = {"activation": "silu", "gate": "halves"}  # gate beside up
 INTO_F32 = "bf16:f32"  # of weight gradients, which are summed over micro-batches
@@ -23,6 +30,14 @@ def usual_type(pass_: str) -> str:
     return INTO_F32 if pass_ == "wgrad" else "bf16"
 
 
+def element_types(pass_: str, dtype: str) -> dict[str, Value]:
+    """The types of a pass's groups from ``bf16`` or ``bf16:f32``.
+
+    Raises UsageError for what no kernel multiplies in that pass.
+    """
+    return listing.element_types(dtype, **ACROSS[pass_])
+
+
 def groups(
     pass_: str, tokens: Iterable[int], n: int, k: int, keys: dict[str, Value]
 ) -> list[Group]:
@@ -31,9 +46,10 @@ def groups(
     forward: Y, tokens x n. dgrad: dX = dY W, tokens x k; W lies across. wgrad: dW += dY^T X,
     n x k, the sum goes over tokens; both lie across.
     """
+    whole = keys | ACROSS[pass_]
     if pass_ == "forward":
-        return [keys | {"m": m, "n": n, "k": k} for m in tokens]
+        return [whole | {"m": m, "n": n, "k": k} for m in tokens]
     if pass_ == "dgrad":
-        return [keys | {"b_layout": "row", "m": m, "n": k, "k": n} for m in tokens]
-    across: dict[str, Value] = {"a_layout": "col", "b_layout": "row", "beta": 1, "inplace": True}
-    return [keys | across | {"m": n, "n": k, "k": depth} for depth in tokens]
+        return [whole | {"m": m, "n": k, "k": n} for m in tokens]
+    whole |= {"beta": 1, "inplace": True}
+    return [whole | {"m": n, "n": k, "k": depth} for depth in tokens]

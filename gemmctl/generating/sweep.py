@@ -32,10 +32,11 @@ class Sweep:
             told = f"{which} {'have' if varying else 'has'} several values"
             raise UsageError(f"{told}; one has to, such as --m 1:4096, and the others one each")
         (key,) = varying
+        types = element_types(self.dtype)
         groups: list[Group] = []
         for value in values[key]:
             sizes = {k: value if k == key else values[k][0] for k in SIZES}
-            groups.append(element_types(self.dtype) | sizes | {"count": self.count})
+            groups.append(types | sizes | {"count": self.count})
         about = (f"{len(groups)} problems, {extents(groups)}.",)
         return tuple(Made(self._name(key, group), about, [group]) for group in groups)
 

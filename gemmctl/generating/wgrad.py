@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from gemmctl.errors import UsageError
 from gemmctl.generating import draws, passes
-from gemmctl.generating.listing import Group, Made, check_count, element_types, extents
+from gemmctl.generating.listing import Group, Made, check_count, extents
 from gemmctl.generating.ranges import number, span
 from gemmctl.lists.fields import MAX_GROUPS
 
@@ -36,7 +36,7 @@ class Wgrad:
         total = sum(count for _, _, count in written)
         check_count(name, total)
         tokens = iter(draws.uniform(range_.low, range_.high, total, self.seed, "tokens"))
-        types = element_types(self.dtype)
+        types = passes.element_types("wgrad", self.dtype)
         groups: list[Group] = []
         for n, k, count in written:
             mine = [next(tokens) for _ in range(count)]

@@ -157,6 +157,11 @@ class Manifest:
     compiler: str
 
     @property
+    def products(self) -> frozenset[tuple[str, str, str, str]]:
+        """What some kernel multiplies: types of A (and B) and of D, layouts of A and of B."""
+        return frozenset(kernel.multiplies for kernel in self.kernels)
+
+    @property
     def sha256(self) -> str:
         """One hash for all cubins: what a saved result names."""
         lines = "".join(f"{digest}  {name}\n" for name, digest in sorted(self.files.items()))
