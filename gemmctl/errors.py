@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 SNIPPET = 100  # characters of a long source line that an error shows
+WORD = 40  # likewise of a long word
 # Of paths that standard input is more than one of.
 TWICE = "'-' is given twice, but standard input can be read once; give one '-'"
 SHOWN = 20  # errors of lists: three lines each, so that the first ones stay on a screen
@@ -93,6 +94,11 @@ class DeviceHung(DeviceFailed):
     The driver would wait for that kernel when the process cleans up, so whoever
     reports this error has to leave the process without clean-up.
     """
+
+
+def cut(word: str) -> str:
+    """A word as a message has room for it."""
+    return word if len(word) <= WORD else f"{word[: WORD - 3]}..."
 
 
 def listed(words: Sequence[str]) -> str:

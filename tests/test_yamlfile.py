@@ -220,9 +220,35 @@ json_value = st.recursive(
 
 
 @patient
-@given(json_value)
-def test_json_is_read_as_json(document: Any) -> None:
-    assert value(json.dumps(document, ensure_ascii=False)) == document
+@given(json_value, st.sampled_from([None, 2, "\t"]), st.sampled_from([": ", ":\t", "\t:\t"]))
+def test_json_is_read_as_json(document: Any, indent: int | str | None, colon: str) -> None:
+    # Only what stands in brackets is seen to be JSON.
+    text = json.dumps(document, ensure_ascii=False, indent=indent, separators=(",\t", colon))
+    if text[0] not in "[{":
+        text = json.dumps(document, ensure_ascii=False)
+    assert value(text) == document
+
+
+def test_tabs_between_tokens_of_json_move_nothing_and_those_in_quotes_stay() -> None:
+    text = '# a\tlist, don\'t\n[\n\t{"m":\t1, # it\'s\tone\n\t\'n\':\t"a\\"\tb"}\n]'
+    assert value(text) == [{"m": 1, "n": 'a"\tb'}]
+    node, _ = read(text)
+    assert isinstance(node.value, list)
+    (group,) = node.value
+    assert isinstance(group.value, dict)
+    assert group.value["n"].node.mark == Mark("list.yaml", 4, 7, '\t\'n\':\t"a\\"\tb"}')
+
+
+def test_tabs_are_no_indentation_in_yaml_without_brackets() -> None:
+    _, errors = read("a:\n\tb: [1,\n\t2]")
+    assert errors == [(2, 1, "a tab cannot stand here; indent with spaces")]
+
+
+@pytest.mark.parametrize("text", ["!{}", "[*{}]", "{{a: &{0} [*{0}]}}", "{{{0}: 1, {0}: 2}}"])
+def test_long_words_are_cut_in_messages(text: str) -> None:
+    _, errors = read(text.format("x" * 900))
+    assert errors
+    assert all(len(message) < 200 for _, _, message in errors)
 
 
 # libyaml and PyYAML's own parser

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TextIO
 
-from gemmctl.errors import TWICE, ListError, Mark, UsageError, closest, listed
+from gemmctl.errors import TWICE, ListError, Mark, UsageError, closest, cut, listed
 from gemmctl.lists import yamlfile
 from gemmctl.lists.fields import (
     DEFAULTS,
@@ -223,7 +223,7 @@ def _read_name(
         return ""
     if name in names:
         first = names[name]
-        told = f"the name '{name}' is taken by {first.file}:{first.line}; choose another"
+        told = f"the name '{cut(name)}' is taken by {first.file}:{first.line}; choose another"
         errors.append((given.mark, told))
     else:
         names[name] = given.mark
@@ -350,10 +350,10 @@ def _mapping(node: Node, what: str, errors: Errors) -> dict[str, Entry] | None:
         elif key not in keys:
             close = closest(str(key).lower(), keys)
             if close is None:
-                told = f"unknown key {_short(key)} in {what}; the keys are {', '.join(keys)}"
+                told = f"unknown key {cut(repr(key))} in {what}; the keys are {', '.join(keys)}"
                 errors.append((entry.key.mark, told))
                 continue
-            slips.append((entry.key, _short(key), f"'{close}'"))
+            slips.append((entry.key, cut(repr(key)), f"'{close}'"))
             place = entry.key
             unreadable = Node(UNREADABLE, place.source, place.line, place.column)
             entries.setdefault(close, Entry(place, unreadable))
@@ -379,7 +379,7 @@ def _items(node: Node, entries: dict[str, Entry], key: str, errors: Errors) -> l
 
 def _refuse(node: Node, must: str, errors: Errors, hint: str = "") -> None:
     if node.value is not UNREADABLE:
-        errors.append((node.mark, f"{must}, not {_said(node.value)}{hint}"))
+        errors.append((node.mark, f"{must}, not {said(node.value)}{hint}"))
 
 
 def _hint(word: object, words: Sequence[str]) -> str:
@@ -388,7 +388,7 @@ def _hint(word: object, words: Sequence[str]) -> str:
     return "" if close is None else f"; did you mean '{close}'?"
 
 
-def _said(value: object) -> str:
+def said(value: object) -> str:
     """A value as a message names it."""
     if value is None:
         return "nothing"
@@ -398,9 +398,4 @@ def _said(value: object) -> str:
         return "a mapping"
     if isinstance(value, bool):
         return str(value).lower()
-    return f"the text {_short(value)}" if isinstance(value, str) else _short(value)
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 40 else f"{text[:37]}..."
+    return f"the text {cut(repr(value))}" if isinstance(value, str) else cut(repr(value))

@@ -1,6 +1,7 @@
 """YAML text to plain values that remember their line and column.
 
-Plain scalars follow YAML 1.2's core schema (``no`` is text, ``1e3`` a number, ``1:30`` text).
+Plain scalars follow YAML 1.2's core schema (``no`` is text, ``1e3`` a number, ``1:30`` text), and
+JSON is YAML, tabs between its tokens included.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from yaml.events import (
     StreamEndEvent,
 )
 
-from gemmctl.errors import Mark
+from gemmctl.errors import Mark, cut
 
 FastParser: Any = getattr(yaml, "CSafeLoader", None)  # libyaml, if this PyYAML was built with it
 
@@ -39,6 +40,11 @@ _DISPUTED_CHARACTER = re.compile(
     "[^\n\r -~\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]"
 )
 _DISPUTED_LINE = re.compile("^(?! *#).*[%|>?]", re.MULTILINE)
+
+# A document that is one list or mapping in brackets, as all JSON is: tabs are blanks in it, outside
+# quotes. PyYAML refuses them, so a tab becomes a blank, and everything stays where it is.
+_IN_BRACKETS = re.compile(r"(?:\s+|#.*)*+[\[{]")
+_TAB = re.compile(r"""("(?:[^"\\]|\\[\s\S])*+"|'[^']*+'|#[^\n]*)|\t""")
 
 Errors: TypeAlias = list[tuple[Mark, str]]
 Progress: TypeAlias = Callable[[float], None]  # is told the share that is done
@@ -99,6 +105,8 @@ def load(text: str, file: str, errors: Errors, progress: Progress = lambda done:
     """
     text = text.removeprefix("\ufeff")
     source = Source(file, LINE_BREAK.split(text))
+    if "\t" in text and _IN_BRACKETS.match(text):
+        text = _TAB.sub(lambda found: found[1] or " ", text)
     if FastParser and not _DISPUTED_CHARACTER.search(text) and not _DISPUTED_LINE.search(text):
         wrong: Errors = []
         with suppress(yaml.YAMLError, ValueError, _Disputed):
@@ -181,21 +189,22 @@ class _Document:
             node = self._mapping(event, depth)
         if event.tag is not None:
             tag = event.tag.replace("tag:yaml.org,2002:", "!!")
-            node = self._error(event, f"tag '{tag}' has no meaning here; leave it out")
+            node = self._error(event, f"tag '{cut(tag)}' has no meaning here; leave it out")
         if event.anchor is not None:
             self._anchors[event.anchor] = node
         return node
 
     def _alias(self, event: AliasEvent) -> Node:
-        name = event.anchor
+        name = str(event.anchor)
         if name not in self._anchors:
             return self._error(
-                event, f"nothing before this is called '&{name}'; put that anchor on a value first"
+                event,
+                f"nothing before this is called '&{cut(name)}'; put that anchor on a value first",
             )
         node = self._anchors[name]
         if node is None:
             return self._error(
-                event, f"alias '*{name}' stands inside what it names; write the value out"
+                event, f"alias '*{cut(name)}' stands inside what it names; write the value out"
             )
         return node
 
@@ -236,12 +245,8 @@ class _Document:
                 self._errors.append((at.mark, "a key is a plain word; write 'key: value'"))
             elif name in entries:
                 first = entries[name].key.line + 1
-                self._errors.append(
-                    (
-                        at.mark,
-                        f"duplicate key '{name}', first on line {first}; remove one of the two",
-                    )
-                )
+                told = f"duplicate key '{cut(name)}', first on line {first}; remove one of the two"
+                self._errors.append((at.mark, told))
             else:
                 entries[name] = Entry(at, node)
         return self._new(entries, event)
