@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 from pathlib import Path
 
@@ -20,6 +21,8 @@ from gemmctl.lists import reading
 from gemmctl.lists.problem import Group, Problem
 from support import Command
 
+BF16 = {"a": "bf16", "b": "bf16", "d": "bf16"}
+MATMUL = "M: 4, N: 5, K: 6, transA: N"  # the next key begins in column 33
 WEIGHTS = ("--n", "4096", "--k", "7168")
 
 
@@ -72,6 +75,17 @@ def test_shapes_are_read_from_every_form(text: str | bytes) -> None:
     assert shapes(text) == [[(1024, 1024, 128), (16, 8, 8)]]
 
 
+def test_json_may_be_indented_with_tabs(gemmctl: Command, tmp_path: Path) -> None:
+    rows = [[1024, 1024, 128], [16, 8, 8]]
+    (tmp_path / "shapes.json").write_text(json.dumps(rows, indent="\t"))
+    done = gemmctl("gen", "import", "shapes.json")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "  - {m: 1024, n: 1024, k: 128}" in done.stdout
+    listed = {"gemmctl": 1, "problems": [{"name": "a", "groups": [{"m": 8, "n": 8, "k": 8}]}]}
+    (tmp_path / "list.json").write_text(json.dumps(listed, indent="\t"))
+    assert gemmctl("plan", "-q", "list.json").returncode == 0
+
+
 def test_commas_and_lines_between_brackets_begin_problems() -> None:
     found = imported("[8x8x8],[16x8x16][32x32x32]\n[1x2x3]", "--name", "some")
     assert [problem.name for problem in found] == ["some-1", "some-2", "some-3"]
@@ -105,7 +119,7 @@ problems:
 @given(st.lists(st.tuples(*[st.integers(0, 2**31 - 1)] * 3), min_size=1, max_size=20))
 def test_whatever_shapes_are_written_come_back(written: list[tuple[int, int, int]]) -> None:
     text = "\n".join(f"{m} {n} {k}" for m, n, k in written)
-    what, found = importing.shapes(Source("-", text.encode()))
+    what, found = importing.shapes(Source("-", text.encode()), BF16)
     assert what == "lines of M, N and K"
     assert [[(g["m"], g["n"], g["k"]) for g in groups] for groups in found] == [written]
 
@@ -145,6 +159,21 @@ def test_objects_without_a_key_of_hipblaslt_are_shapes_as_they_are_written(keys:
     ((one, *two),) = (problem.groups for problem in imported(text))
     assert [(g.m, g.n, g.k) for g in (one, *two)] == [(1, 2, 3), (4, 5, 6), (4, 5, 6)]
     assert (one.a_layout, one.b_layout, one.d_layout) == ("row", "col", "row")
+
+
+@pytest.mark.parametrize(
+    ("text", "args"),
+    [
+        ("[[128.0, 2, 3e0]]", ()),
+        ('[{"m": 128.0, "n": 2.0, "k": 3, "count": 1.0}]', ()),
+        ('[{"M": 2.0, "N": 128.0, "K": 3, "transA": "T", "ldb": 3.0, "batch_count": 1.0}]', ()),
+        ("[128.0]", ("--n", "2", "--k", "3")),
+    ],
+)
+def test_numbers_may_be_written_with_a_point(text: str, args: tuple[str, ...]) -> None:
+    assert shapes(text, *args) == [[(128, 2, 3)]]
+    done = CliRunner().invoke(app, ["gen", "import", "-", *args], input=text)
+    assert ".0" not in done.stdout
 
 
 # Matmuls of hipBLASLt
@@ -190,7 +219,7 @@ def test_every_element_stays_where_it_is_in_memory(trans: str, layouts: tuple[st
 
 
 def test_a_batch_is_a_count_and_every_matmul_a_problem() -> None:
-    found = imported("- {M: 1, N: 2, K: 3, batch_count: 5}\n- {m: 4, n: 5, k: 6}\n")
+    found = imported("- {M: 1, N: 2, K: 3, batch_count: 5}\n- {m: 4, n: 5, k: 6, lda: 6}\n")
     assert [len(problem.groups) for problem in found] == [5, 1]
 
 
@@ -199,6 +228,16 @@ def test_types_and_scalars_of_a_matmul_come_along() -> None:
                    "alpha: 0.1, beta: 2, ldc: 3")  # fmt: skip
     assert (group.a, group.b, group.c, group.d) == ("f16", "f16", "f16", "f32")
     assert (group.alpha, group.beta, group.ldc) == (np.float32(0.1), 2, 3)
+
+
+@pytest.mark.parametrize(
+    "keys",
+    ["scaleA: none, scaleB: 0, scaleC: false", "grouped_gemm: 0, c_equal_d: false, amaxD: false",
+     "iters: 10, cold_iters: 2, rotating: 512, flush: true, call_count: 7, any_stride: true",
+     "bias_source: d, bias_type: f32_r, scale_type: f32_r, compute_type: c_f32_r"],
+)  # fmt: skip
+def test_what_leaves_the_product_of_a_matmul_alone_is_passed_over(keys: str) -> None:
+    assert matmul(f"{MATMUL}, {keys}") == matmul(MATMUL)
 
 
 # What is wrong
@@ -235,6 +274,49 @@ WRONG = [
     ("- {M: 1, N: 2, K: 3, transA: C}\n", (), "<stdin>:1:30: transA must be one of N, T"),
     ("- {M: 1, N: 2, K: 3, activation_type: gelu}\n", (), "<stdin>:1:39: activation_type other "
      "than none cannot be imported; take it out"),
+    (f"- {{{MATMUL}, grouped_gemm: 2}}", (), "<stdin>:1:47: grouped_gemm other than false"),
+    (f"- {{{MATMUL}, c_equal_d: true}}", (), "<stdin>:1:44: c_equal_d other than false cann"),
+    (f"- {{{MATMUL}, scaleD_vector: 1}}", (), "<stdin>:1:48: scaleD_vector other than false"),
+    (f"- {{{MATMUL}, scaleE: true}}", (), "<stdin>:1:41: scaleE other than false cannot be "),
+    (f"- {{{MATMUL}, amaxD: true}}", (), "<stdin>:1:40: amaxD other than false cannot"),
+    (f"- {{{MATMUL}, scaleA: Vector}}", (), "<stdin>:1:41: scaleA other than none cannot"),
+    (f"- {{{MATMUL}, compute_type: c_f64_r}}", (), "<stdin>:1:47: compute_type other than c_f32_"),
+    (f"- {{{MATMUL}, compute_type: c_i32_r}}", (), "<stdin>:1:47: compute_type other than c_f32_"),
+    (f"- {{{MATMUL}, transb: T}}", (), "<stdin>:1:33: unknown key 'transb' in a matmul; did you "
+     "mean 'transB'?"),
+    (f"- {{{MATMUL}, count: 2}}", (), "<stdin>:1:33: unknown key 'count' in a matmul; did you mean "
+     "'batch_count'?"),
+    (f"- {{{MATMUL}, foo: bar}}", (), "<stdin>:1:33: unknown key 'foo' in a matmul; take it out"),
+    (f"- {{{MATMUL}}}\n- {{m: 1, n: 2, k: 3, count: 4}}\n", (), "<stdin>:2:3: this has no key of "
+     "hipBLASLt's, as others of the list have, which are transposed; give it its transA, or a "),
+    ("- {m: 1, M: 2, n: 2, k: 3}", (), "<stdin>:1:10: duplicate key 'M', first on line 1 as 'm'; "
+     "remove one of the two"),
+    (f"- {{{MATMUL},\n   k: 3}}", (), "<stdin>:2:4: duplicate key 'k', first on line 1 as 'K'; "),
+    (f"- {{{MATMUL}, a_type: f8_r}}", (), "<stdin>:1:41: a_type must be one of f16_r, bf16_r"),
+    (f"- {{{MATMUL}, b_type: f32_r}}", (), "<stdin>:1:41: b_type must be one of f16_r, bf16_r"),
+    (f"- {{{MATMUL}, a_type: f16_r}}", (), "<stdin>:1:33: this matmul has a_type and no b_type and "
+     "no d_type; add it"),
+    (f"- {{{MATMUL}, a_type: f16_r, b_type: bf16_r, d_type: f32_r}}", (), "<stdin>:1:56: a_type is "
+     "f16_r and b_type bf16_r, and the kernels multiply operands of one type; make them the same"),
+    (f"- {{{MATMUL}, a_type: f16_r, b_type: f16_r, d_type: bf16_r}}", (), "<stdin>:1:71: no kernel "
+     "takes f16 to bf16 where transA is N and transB N; write d_type: f16_r or f32_r"),
+    (f"- {{{MATMUL}}}", ("--dtype", "bf16:f16"), "<stdin>:1:3: no kernel takes bf16 to f16 where "
+     "transA is N and transB N; write --dtype bf16:bf16 or bf16:f32"),
+    (f"- {{{MATMUL}, lda: 3}}", (), "<stdin>:1:38: lda is 3, but M = 4 elements lie side by side; "
+     "write lda: 4 or more"),
+    ("- {M: 4, N: 5, K: 6, transA: T, ldb: 6, lda: 5}", (), "<stdin>:1:46: lda is 5, but K = 6 "),
+    ("- {M: 4, N: 5, K: 6, transB: T, ldb: 4}", (), "<stdin>:1:38: ldb is 4, but N = 5 elements "),
+    ("- {M: 4, N: 5, K: 6, transB: N, ldd: 3}", (), "<stdin>:1:38: ldd is 3, but M = 4 elements "),
+    ("- -x", (), "<stdin>:1:3: expected [M, N, K], not the text '-x'"),
+    ("-x", (), "<stdin>:1:1: expected a list of numbers, of [M, N, K], or of objects such as {m: "
+     "128, n: 256, k: 64}, not the text '-x'"),
+    ("[[]]", (), "<stdin>:1:2: expected a list of at least one"),
+    ("[[1, 2, 3], {m: 1}]", (), "<stdin>:1:13: expected [M, N, K], not a mapping"),
+    ("[[1, 2.5, 3]]", (), "<stdin>:1:6: expected an integer from 0 to 2147483647, not 2.5"),
+    ("5 " + "x" * 10**6, WEIGHTS, "<stdin>:1:3: expected tokens per expert, whole numbers, not '" +
+     "x" * 37 + "...'\n"),
+    ("-" + "9" * 10**6 + " 2 3", (), "<stdin>:1:1: a size must be an integer from 0 to 2147483647, "
+     "not -" + "9" * 36 + "...\n"),
     ("1 2 3", ("--n", "8"), "--n and --k go together"),
     ("0 8x8x8", WEIGHTS, "<stdin>:1:3: this is a shape with an N and K of its own; leave out --n"),
     ("5 -1", WEIGHTS, "<stdin>:1:3: expected tokens per expert, whole numbers, not '-1'"),
@@ -256,6 +338,21 @@ def test_what_cannot_be_imported_is_told_with_its_place(
     assert done.exception.exit_code == 2
     assert done.stdout == ""
     assert told in str(done.exception)
+
+
+def test_which_error_is_told_does_not_depend_on_hashes(gemmctl: Command) -> None:
+    told = {
+        gemmctl("gen", "random", "--dtype", "f32,bf17,f64,f8", PYTHONHASHSEED=seed).stderr
+        for seed in ("1", "2", "3", "4")
+    }
+    assert len(told) == 1
+
+
+@pytest.mark.parametrize("character", ["\f", "\v", "\x1c", "\x85", "\u2028"])
+def test_lines_are_counted_as_editors_count_them(character: str) -> None:
+    text = f"# a{character}b\n\r\n4 5 6\r7 8\n"
+    done = CliRunner().invoke(app, ["gen", "import", "-"], input=text)
+    assert str(done.exception).startswith("<stdin>:4:1: expected M N K")
 
 
 def test_help_promises_rows_in_json_and_lines_without_brackets(gemmctl: Command) -> None:
@@ -323,7 +420,7 @@ parts = ["[", "]", "{", "}", "- ", "1", "8x8x8", " ", ",", "\n", "M: ", "x", "#"
 def test_any_text_is_a_list_or_an_error_in_a_sentence(text: str, tokens: bool) -> None:
     source = Source("-", text.encode(errors="surrogateescape"))
     try:
-        found = importing.counts(source) if tokens else importing.shapes(source)[1]
+        found = importing.counts(source) if tokens else importing.shapes(source, BF16)[1]
         assert isinstance(found, list)
     except (ListError, UsageError) as error:
         assert re.match(r"<stdin>", str(error))

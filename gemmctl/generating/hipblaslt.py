@@ -2,26 +2,56 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from gemmctl.generating.listing import Group
-from gemmctl.generating.source import refuse
-from gemmctl.lists.fields import FIELDS
-from gemmctl.lists.yamlfile import Node
+from gemmctl.errors import closest, cut, listed
+from gemmctl.generating.listing import SIZES, Group, Value
+from gemmctl.generating.source import keyed, refuse
+from gemmctl.kernels import cubins
+from gemmctl.lists.fields import FIELDS, OPERANDS
+from gemmctl.lists.yamlfile import Entry, Node
 
-# hipBLASLt's names of types.
-TYPES = {"f16_r": "f16", "bf16_r": "bf16", "f32_r": "f32", "f8_r": "e4m3", "bf8_r": "e5m2"}
-# Keys of a matmul that change what is computed, and have no counterpart here: what leaves it alone.
+# hipBLASLt's names of the types that there are here.
+TYPES = {"f16_r": "f16", "bf16_r": "bf16", "f32_r": "f32"}
+NAMES = {ours: theirs for theirs, ours in TYPES.items()}
+LAYOUTS = {"N": "row", "T": "col"}  # transposed, what was column-major is row-major
+# Keys that change what is computed and have no counterpart here: what leaves it alone.
+OFF = ("false", False, 0, "none")
 NEUTRAL: dict[str, tuple[Any, ...]] = {
-    "function": ("matmul",), "activation_type": ("none",), "bias_vector": (False, 0),
-    "gradient": (False, 0), "use_e": (False, 0), "scaleA": (False, 0), "scaleB": (False, 0),
-    "scaleC": (False, 0), "scaleD": (False, 0), "scaleAlpha_vector": (False, 0),
-    "swizzleA": (False, 0), "swizzleB": (False, 0),
+    "function": ("matmul",), "activation_type": ("none",), "compute_type": ("c_f32_r", "f32_r"),
+    "scale_type": ("f32_r", "hipblaslt_datatype_invalid"),
+    **dict.fromkeys(("compute_input_typeA", "compute_input_typeB"),
+                    ("hipblaslt_datatype_invalid",)),
+    **dict.fromkeys(("scaleA", "scaleB"), ("none", False, 0)),
+    **dict.fromkeys((
+        "bias_vector", "gradient", "use_e", "scaleC", "scaleD", "scaleE", "scaleD_vector",
+        "scaleAlpha_vector", "amaxScaleA", "amaxScaleB", "isScaleAmaxDivisorA",
+        "isScaleAmaxDivisorB", "amaxD", "swizzleA", "swizzleB", "swizzle_a", "swizzle_b",
+        "c_equal_d", "grouped_gemm",
+    ), OFF),
+}  # fmt: skip
+READ = {
+    *SIZES, "alpha", "beta", "transA", "transB", "batch_count",
+    *(f"{each}_type" for each in "abcd"), *(f"ld{each}" for each in "abcd"),
+}  # fmt: skip
+# Keys that say how it is measured and checked, or belong to what the keys above leave out.
+IDLE = {
+    "name", "category", "known_bug_platforms", "gpu_arch", "gpu_arch_exclude", "initialization",
+    "HMM", "pad", "threads", "streams", "devices", "norm_check", "norm_check_assert",
+    "allclose_check", "unit_check", "dump_matrix", "timing", "iters", "cold_iters", "adaptive",
+    "measure_time", "call_count", "rotating", "flush", "use_gpu_timer", "skip_slow_solution_ratio",
+    "algo", "algo_method", "api_method", "solution_index", "requested_solution_num", "splitk",
+    "gsu_vector", "wgm_vector", "tensile_solution_selection_method", "use_ext",
+    "use_ext_setproblem", "use_user_args", "workspace", "workspace_size",
+    "user_allocated_workspace", "print_solution_found", "print_kernel_info", "any_stride",
+    *(f"stride_{each}" for each in "abcde"), "lde", "activation_arg1", "activation_arg2",
+    "bias_type", "bias_source", "aux_type", "amaxDividendA", "amaxDividendB",
+    "scaleABlockRowSize", "scaleABlockColSize", "scaleBBlockRowSize", "scaleBBlockColSize",
 }  # fmt: skip
 # Keys that no other program gives its shapes.
 OWN = {
-    *NEUTRAL, "transA", "transB", "batch_count", "compute_type", "scale_type", "bias_type",
-    "aux_type", *(f"{each}_type" for each in "abcd"), *(f"ld{each}" for each in "abcd"),
+    *NEUTRAL, *READ - {*SIZES, "alpha", "beta"}, "bias_type", "aux_type",
     *(f"stride_{each}" for each in "abcd"),
 }  # fmt: skip
 
@@ -32,59 +62,123 @@ def is_matmul(node: Node) -> bool:
     return not OWN.isdisjoint(node.value)
 
 
-def matmul(node: Node) -> Group:
+def matmul(node: Node, types: Mapping[str, Value]) -> Group:
     """The group of a matmul of hipBLASLt, with a count if it is a batch.
 
     Its matrices are column-major. D transposed is row-major, the product of B and A transposed:
-    m and n, A and B change places, and nothing moves in memory.
+    m and n, A and B change places, and nothing moves in memory. ``types`` are those of a matmul
+    that has none of its own. Raises ListError for what is no matmul, or none that can be run here.
     """
-    assert isinstance(node.value, dict)
-    given = {key: entry.node for key, entry in node.value.items()}
-    for key, neutral in NEUTRAL.items():
-        if key in given and given[key].value not in neutral:
-            refuse(
-                given[key].mark, f"{key} other than {neutral[0]} cannot be imported; take it out"
-            )
-
-    def word(key: str, legal: dict[str, str], default: str) -> str:
-        if key not in given:
-            return default
-        found = given[key].value
-        if not isinstance(found, str) or found not in legal:
-            refuse(given[key].mark, f"{key} must be one of {', '.join(legal)}")
-        return legal[found]
-
-    def number(ours: str, *theirs: str, default: int | None = None) -> Any:
-        place = next((given[key] for key in theirs if key in given), None)
-        if place is None:
-            if default is None:
-                refuse(node.mark, f"this matmul has no {theirs[0]}; add it")
-            return default
-        if isinstance(place.value, list):
-            refuse(place.mark, f"{theirs[0]} is a list; write a matmul for each")
-        if FIELDS[ours].read(place.value) is None:
-            refuse(place.mark, f"{theirs[0]} must be {FIELDS[ours]}")
-        return place.value
-
-    m, n, k = number("m", "N", "n"), number("n", "M", "m"), number("k", "K", "k")
-    group: dict[str, Any] = {"m": m, "n": n, "k": k}
-    for ours, theirs in zip("abcd", "bacd", strict=True):
-        name = word(f"{theirs}_type", TYPES, "")
-        if name:
-            group[ours] = name
-    # Transposed, what was column-major is row-major.
-    a_layout = word("transB", {"N": "row", "T": "col"}, "row")
-    b_layout = word("transA", {"N": "row", "T": "col"}, "row")
+    given = keyed(node, SIZES)
+    for key, entry in given.items():
+        _check(key, entry)
+    m, n, k = (_integer(node, given, theirs, ours)
+               for theirs, ours in (("n", "m"), ("m", "n"), ("k", "k")))  # fmt: skip
+    trans = {key: _word(given, key, LAYOUTS, "N") for key in ("transA", "transB")}
+    a_layout, b_layout = LAYOUTS[trans["transB"]], LAYOUTS[trans["transA"]]
+    group = {**_types(node, given, types, trans), "m": m, "n": n, "k": k}
     if a_layout == "col":
         group["a_layout"] = a_layout
     if b_layout == "row":
         group["b_layout"] = b_layout
-    packed = {"lda": k if a_layout == "row" else m, "ldb": n if b_layout == "row" else k,
-              "ldc": n, "ldd": n}  # fmt: skip
-    for (ours, length), theirs in zip(packed.items(), ("ldb", "lda", "ldc", "ldd"), strict=True):
-        ld = number(ours, theirs, default=length)
+    # Of each of our matrices, theirs, and how many elements of it lie side by side.
+    along = {
+        "lda": ("ldb", "K", k) if a_layout == "row" else ("ldb", "N", m),
+        "ldb": ("lda", "M", n) if b_layout == "row" else ("lda", "K", k),
+        "ldc": ("ldc", "M", n),
+        "ldd": ("ldd", "M", n),
+    }
+    for ours, (theirs, inner, length) in along.items():
+        ld = _integer(node, given, theirs, ours, length)
+        if ld < length:
+            told = f"{theirs} is {ld}, but {inner} = {length} elements lie side by side"
+            refuse(given[theirs].node.mark, f"{told}; write {theirs}: {length} or more")
         if ld != length:
             group[ours] = ld
-    group |= {key: value for key, usual in (("alpha", 1), ("beta", 0))
-              if (value := number(key, key, default=usual)) != usual}  # fmt: skip
-    return group | {"count": number("count", "batch_count", default=1)}
+    for key, usual in (("alpha", 1), ("beta", 0)):
+        if key in given and _legal(given[key], key) != usual:
+            written = given[key].node.value  # as float32 it would have more digits
+            assert isinstance(written, int | float)
+            group[key] = written
+    return group | {"count": _integer(node, given, "batch_count", "count", 1)}
+
+
+def _check(key: str, entry: Entry) -> None:
+    """Raises ListError for a key that is not known, or means another product than there is here."""
+    if key in NEUTRAL:
+        word, *_ = neutral = NEUTRAL[key]
+        if entry.node.value not in neutral:
+            refuse(entry.node.mark, f"{key} other than {word} cannot be imported; take it out")
+    elif key not in READ and key not in IDLE:
+        close = closest(key, [*READ, *NEUTRAL])
+        mend = f"did you mean '{close}'?" if close else "take it out"
+        refuse(entry.key.mark, f"unknown key '{cut(key)}' in a matmul; {mend}")
+
+
+def _legal(entry: Entry, ours: str) -> Any:
+    """The value of a key that is a number here; raises ListError if it may not be."""
+    word, place = entry.key.value, entry.node
+    if isinstance(place.value, list):
+        refuse(place.mark, f"{word} is a list; write a matmul for each")
+    value = FIELDS[ours].read(place.value)
+    if value is None:
+        refuse(place.mark, f"{word} must be {FIELDS[ours]}")
+    return value
+
+
+def _integer(
+    node: Node, given: Mapping[str, Entry], key: str, ours: str, default: int | None = None
+) -> int:
+    """The value of a key that is a whole number; raises ListError without one and a default."""
+    if key in given:
+        return int(_legal(given[key], ours))
+    if default is None:
+        refuse(node.mark, f"this matmul has no {key.upper()}; add it")
+    return default
+
+
+def _word(given: Mapping[str, Entry], key: str, legal: Mapping[str, str], default: str) -> str:
+    """The value of a key that is one of some words; raises ListError if it is none."""
+    if key not in given:
+        return default
+    node = given[key].node
+    if not isinstance(node.value, str) or node.value not in legal:
+        refuse(node.mark, f"{key} must be one of {', '.join(legal)}")
+    return node.value
+
+
+def _types(
+    node: Node, given: Mapping[str, Entry], types: Mapping[str, Value], trans: Mapping[str, str]
+) -> dict[str, Value]:
+    """The types of A, B and D, and of C if it is given.
+
+    Raises ListError for those that no kernel multiplies where A and B lie so.
+    """
+    operands = {theirs: ours for theirs, ours in TYPES.items() if ours in OPERANDS}
+    legal = {"a_type": operands, "b_type": operands, "c_type": TYPES, "d_type": TYPES}
+    words = {key: _word(given, key, legal[key], "") for key in legal if key in given}
+    together = [key for key in ("a_type", "b_type", "d_type") if key in words]
+    if together and len(together) < 3:
+        missing = [key for key in ("a_type", "b_type", "d_type") if key not in words]
+        told = f"this matmul has {listed(together)} and no {' and no '.join(missing)}; add it"
+        refuse(given[together[0]].key.mark, told)
+    found = {**types, **({"c": TYPES[words["c_type"]]} if "c_type" in words else {})}
+    if together:
+        if words["a_type"] != words["b_type"]:
+            told = f"a_type is {words['a_type']} and b_type {words['b_type']}"
+            refuse(given["b_type"].node.mark, f"{told}, and the kernels multiply operands of one "
+                   "type; make them the same")  # fmt: skip
+        found |= {ours: TYPES[words[f"{theirs}_type"]]
+                  for ours, theirs in (("a", "b"), ("b", "a"), ("d", "d"))}  # fmt: skip
+    lie = [LAYOUTS[trans["transB"]], LAYOUTS[trans["transA"]]]
+    outputs = [d for a, d, *layouts in sorted(cubins.manifest().products)
+               if a == found["a"] and layouts == lie]  # fmt: skip
+    if found["d"] not in outputs:
+        told = (f"no kernel takes {found['a']} to {found['d']} where transA is {trans['transA']} "
+                f"and transB {trans['transB']}")  # fmt: skip
+        if together:
+            others = " or ".join(NAMES[output] for output in outputs)
+            refuse(given["d_type"].node.mark, f"{told}; write d_type: {others}")
+        others = " or ".join(f"{found['a']}:{output}" for output in outputs)
+        refuse(node.mark, f"{told}; write --dtype {others}")
+    return found

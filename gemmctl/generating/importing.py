@@ -9,23 +9,25 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 
-from gemmctl.errors import ListError, UsageError
+from gemmctl.errors import ListError, UsageError, cut
 from gemmctl.generating import hipblaslt
-from gemmctl.generating.listing import SIZES, Group, Made, element_types, extents, sized
-from gemmctl.generating.source import EXPECTED, TOKENS, Source, refuse, size
+from gemmctl.generating.listing import SIZES, Group, Made, Value, element_types, extents, sized
+from gemmctl.generating.source import EXPECTED, TOKENS, Source, keyed, refuse, size
 from gemmctl.lists import yamlfile
 from gemmctl.lists.fields import FIELDS
+from gemmctl.lists.reading import said
 from gemmctl.lists.yamlfile import Node
 
 NPY = b"\x93NUMPY"  # how an array that numpy saved begins
 SHAPE = r"(\d+)[xX](\d+)[xX](\d+)"
+LIST = "a list of numbers, of [M, N, K], or of objects such as {m: 128, n: 256, k: 64}"
 IF_TOKENS = "if they are tokens per expert, give --n and --k"
 
 
@@ -50,7 +52,7 @@ class Import:
         if (self.n is None) != (self.k is None):
             raise UsageError("--n and --k go together: the weights of tokens per expert are n x k")
         if self.n is None or self.k is None:
-            what, found = shapes(self.file)
+            what, found = shapes(self.file, given)
             problems = [[{**given, **group} for group in groups] for groups in found]
         else:
             what, sizes = TOKENS, {"n": self.n, "k": self.k}
@@ -76,7 +78,7 @@ def counts(source: Source) -> list[list[int]]:
     if _is_yaml(source):
         items = _load(source)
         if all(isinstance(item.value, list) for item in items):
-            return [[_integer(cell) for cell in _items(item)] for item in items]
+            return [[_integer(cell) for cell in _items(item, "tokens")] for item in items]
         return [[_integer(item) for item in items]]
     found = []
     for line, text in source.lines():
@@ -85,17 +87,18 @@ def counts(source: Source) -> list[list[int]]:
             if re.fullmatch(rf"\[?{SHAPE}.*", word[0]):
                 refuse(mark, "this is a shape with an N and K of its own; leave out --n and --k")
             if not re.fullmatch(r"\d+", word[0], re.ASCII):
-                refuse(mark, f"expected {TOKENS}, whole numbers, not '{word[0]}'")
+                refuse(mark, f"expected {TOKENS}, whole numbers, not '{cut(word[0])}'")
             found.append(size(word[0], mark))
     if not found:
         raise UsageError(f"{source.called} has no numbers; it should have {TOKENS}")
     return [found]
 
 
-def shapes(source: Source) -> tuple[str, list[list[Group]]]:
+def shapes(source: Source, types: Mapping[str, Value]) -> tuple[str, list[list[Group]]]:
     """What a file is, and its problems: of each group m, n, k and whatever else it says.
 
-    Raises UsageError or ListError for what is not of a form that is known.
+    ``types`` are those of matmuls that have none of their own. Raises UsageError or ListError for
+    what is not of a form that is known.
     """
     if source.data.startswith(NPY):
         rows = _array(source)
@@ -106,10 +109,16 @@ def shapes(source: Source) -> tuple[str, list[list[Group]]]:
     if _is_yaml(source):
         items = _load(source)
         if all(isinstance(item.value, dict) for item in items):
-            if not any(map(hipblaslt.is_matmul, items)):
+            others = [item for item in items if not hipblaslt.is_matmul(item)]
+            if len(others) == len(items):
                 return "objects with M, N and K", [list(map(_named, items))]
+            if others:
+                told = "this has no key of hipBLASLt's, as others of the list have, which are "
+                refuse(
+                    others[0].mark, f"{told}transposed; give it its transA, or a list of its own"
+                )
             return "matmuls of hipBLASLt, D transposed", [
-                [hipblaslt.matmul(item)] for item in items
+                [hipblaslt.matmul(item, types)] for item in items
             ]
         return "rows of M, N and K", [[_row(item) for item in items]]
     if source.beginning.startswith("["):
@@ -126,7 +135,7 @@ def shapes(source: Source) -> tuple[str, list[list[Group]]]:
             groups.append(sized([size(each, mark) for each in plain.groups()]))
         elif negative := re.search(r"-\d+", text, re.ASCII):
             place = source.mark(line, text, negative.start())
-            refuse(place, f"a size must be {FIELDS['m']}, not {negative[0]}")
+            refuse(place, f"a size must be {FIELDS['m']}, not {cut(negative[0])}")
         elif re.fullmatch(r"[\d\s,]+", text, re.ASCII):
             told = f"expected {EXPECTED}, not {len(re.findall(r'[0-9]+', text))} numbers"
             refuse(mark, f"{told}; {IF_TOKENS}")
@@ -185,45 +194,47 @@ def _load(source: Source) -> list[Node]:
     if isinstance(node.value, dict):
         if "gemmctl" in node.value:
             refuse(node.mark, "this is a problem list already; gemmctl run reads it")
-        refuse(node.mark, "expected a list of numbers, of [M, N, K], or of objects such as "
-               "{m: 128, n: 256, k: 64}; write out what test data expand to")  # fmt: skip
-    return _items(node)
+        refuse(node.mark, f"expected {LIST}; write out what test data expand to")
+    return _items(node, LIST)
 
 
-def _items(node: Node) -> list[Node]:
-    if not isinstance(node.value, list) or not node.value:
+def _items(node: Node, expected: str) -> list[Node]:
+    if not isinstance(node.value, list):
+        refuse(node.mark, f"expected {expected}, not {said(node.value)}")
+    if not node.value:
         refuse(node.mark, "expected a list of at least one")
     return node.value
 
 
 def _integer(node: Node) -> int:
-    if type(node.value) is not int:
-        refuse(node.mark, f"expected {FIELDS['m']}")
-    return size(node.value, node.mark)
+    value = FIELDS["m"].read(node.value)
+    if not isinstance(value, int):
+        refuse(node.mark, f"expected {FIELDS['m']}, not {said(node.value)}")
+    return value
 
 
 def _named(node: Node) -> Group:
     """The group of a mapping with M, N and K, and a count maybe."""
-    assert isinstance(node.value, dict)
+    keys = (*SIZES, "count")
     group: dict[str, int] = {}
-    for key, entry in node.value.items():
-        if key.lower() not in (*SIZES, "count"):
-            told = f"unknown key '{key}' beside M, N and K; take it out"
+    for key, entry in keyed(node, keys).items():
+        if key not in keys:
+            told = f"unknown key '{cut(key)}' beside M, N and K; take it out"
             refuse(entry.key.mark, f"{told}, or write the matmul as hipBLASLt logs it")
-        value = FIELDS[key.lower()].read(entry.node.value)
+        value = FIELDS[key].read(entry.node.value)
         if not isinstance(value, int):
-            refuse(entry.node.mark, f"{key} must be {FIELDS[key.lower()]}")
-        group[key.lower()] = value
+            refuse(entry.node.mark, f"{entry.key.value} must be {FIELDS[key]}")
+        group[key] = value
     missing = [key.upper() for key in SIZES if key not in group]
     if missing:
         refuse(node.mark, f"this object has no {' and no '.join(missing)}; add it")
-    return {key: group[key] for key in (*SIZES, "count") if key in group}
+    return {key: group[key] for key in keys if key in group}
 
 
 def _row(node: Node) -> Group:
-    if type(node.value) is int:
+    if FIELDS["m"].read(node.value) is not None:
         refuse(node.mark, f"expected [M, N, K], not a number; {IF_TOKENS}")
-    sizes = [_integer(cell) for cell in _items(node)]
+    sizes = [_integer(cell) for cell in _items(node, "[M, N, K]")]
     if len(sizes) != 3:
         refuse(node.mark, f"expected M, N and K, not {len(sizes)} numbers; {IF_TOKENS}")
     return sized(sizes)

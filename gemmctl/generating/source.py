@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import BinaryIO, NoReturn
 
 from gemmctl.errors import ListError, Mark, UsageError
 from gemmctl.lists.fields import FIELDS
-from gemmctl.lists.yamlfile import MAX_DIGITS, too_long
+from gemmctl.lists.yamlfile import MAX_DIGITS, Entry, Node, too_long
 
 TOKENS = "tokens per expert"
 EXPECTED = "M N K, MxNxK, INDEX MxNxK, or [MxNxK][MxNxK]..."
@@ -36,7 +37,7 @@ class Source:
 
     def lines(self) -> Iterator[tuple[int, str]]:
         """The lines that are not blank or comments, counted from 1."""
-        for line, text in enumerate(self.text.splitlines(), 1):
+        for line, text in enumerate(re.split("\r\n|[\r\n]", self.text), 1):
             if text.strip() and not text.lstrip().startswith("#"):
                 yield line, text
 
@@ -71,15 +72,31 @@ def read(path: str, stdin: BinaryIO, expected: str) -> Source:
     return source
 
 
-def size(value: int | str, mark: Mark) -> int:
-    """The value, or that of its digits, if it may be a size; raises ListError if not."""
-    if isinstance(value, str):
-        if len(value) > MAX_DIGITS:
-            refuse(mark, too_long(value))
-        value = int(value)
+def size(digits: str, mark: Mark) -> int:
+    """The number with these digits, if it may be a size; raises ListError if not."""
+    if len(digits) > MAX_DIGITS:
+        refuse(mark, too_long(digits))
+    value = int(digits)
     if FIELDS["m"].read(value) is None:
         refuse(mark, f"a size must be {FIELDS['m']}, not {value}")
     return value
+
+
+def keyed(node: Node, either: Collection[str]) -> dict[str, Entry]:
+    """The entries of a mapping; a key that is one of ``either`` may be written in capitals.
+
+    Raises ListError for one that is there in small letters and in capitals.
+    """
+    assert isinstance(node.value, dict)
+    found: dict[str, Entry] = {}
+    for key, entry in node.value.items():
+        name = key.lower() if key.lower() in either else key
+        if name in found:
+            first = found[name].key
+            told = f"duplicate key '{key}', first on line {first.line + 1} as '{first.value}'"
+            refuse(entry.key.mark, f"{told}; remove one of the two")
+        found[name] = entry
+    return found
 
 
 def refuse(mark: Mark, message: str) -> NoReturn:
