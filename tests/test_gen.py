@@ -9,6 +9,7 @@ import re
 import shlex
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterable
 from decimal import getcontext, localcontext
@@ -27,7 +28,7 @@ from gemmctl.generating.family import KINDS as FAMILY
 from gemmctl.generating.family import family
 from gemmctl.lists import reading
 from gemmctl.lists.problem import Group, Problem
-from support import PROBLEMS, ROOT, Command, make_plans, started
+from support import PROBLEMS, ROOT, Command, environment, make_plans, started
 
 KINDS = ("moe", "lora", "batched", "wgrad", "random", "sweep", "import", "family")
 OWN = ("--experts", "8", "--topk", "2", "--n", "256", "--k", "128")  # in place of a model
@@ -274,6 +275,24 @@ def test_a_list_can_be_saved_and_made_again(gemmctl: Command, tmp_path: Path) ->
     assert [path.name for path in tmp_path.iterdir()] == ["mine.yaml"]
 
 
+def test_a_family_is_written_whole_or_not_at_all(gemmctl: Command, tmp_path: Path) -> None:
+    (tmp_path / "some").mkdir()
+    (tmp_path / "some" / "sweep-008.yaml").write_text("mine\n")
+    done = gemmctl("gen", "family", "some")
+    assert (done.returncode, done.stdout) == (2, "")
+    told = "it is not a generated list, and only those are replaced; choose another name"
+    assert done.stderr == f"gemmctl: cannot save to some/sweep-008.yaml: {told}\n"
+    assert [path.name for path in (tmp_path / "some").iterdir()] == ["sweep-008.yaml"]
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16", "ascii"])
+def test_lists_are_utf_8_whatever_the_locale_is(encoding: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "gemmctl", "gen", "batched", "--mnk", "8x8x8", "--name", "éж"]
+    env = environment(PYTHONIOENCODING=encoding, PYTHONUTF8="1")
+    done = subprocess.run(command, capture_output=True, cwd=tmp_path, env=env, check=True)
+    assert done.stdout.decode() == made(*command[4:])
+
+
 def test_only_a_generated_list_is_replaced(gemmctl: Command, tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text("gemmctl: 1\n")
@@ -495,6 +514,11 @@ def test_a_shipped_list_is_what_its_command_prints(path: Path) -> None:
 
 
 # The documents
+
+
+def test_only_experts_are_offered_counts_of_their_tokens(gemmctl: Command) -> None:
+    assert "counts:FILE" in gemmctl("gen", "moe", "--help").stdout
+    assert "counts" not in gemmctl("gen", "lora", "--help").stdout
 
 
 def test_the_readme_names_every_kind_and_option() -> None:

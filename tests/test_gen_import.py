@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +23,7 @@ from gemmctl.generating import importing
 from gemmctl.generating.source import Source
 from gemmctl.lists import reading
 from gemmctl.lists.problem import Group, Problem
-from support import Command
+from support import Command, environment
 
 BF16 = {"a": "bf16", "b": "bf16", "d": "bf16"}
 MATMUL = "M: 4, N: 5, K: 6, transA: N"  # the next key begins in column 33
@@ -370,6 +374,36 @@ def test_a_file_whose_name_cannot_be_a_problems_asks_for_one(
     told = "no problem can be called 'x\\x07': U+0007 in it cannot be shown; choose a --name"
     assert done.stderr == f"gemmctl: {told}\n"
     assert gemmctl("gen", "import", "x\x07.txt", "--name", "x").returncode == 0
+
+
+STRANGE = [
+    "-x",
+    "--",
+    "a\tb",
+    "a\nb",
+    "a\xa0b",
+    "q'\\\u200b9",
+    "$(a)",
+    "é 1'",
+    os.fsdecode(b"x\xff7"),
+]
+
+
+@pytest.mark.parametrize("name", STRANGE)
+def test_the_command_in_a_list_runs_again_whatever_its_file_is_called(
+    name: str, gemmctl: Command, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_text("1 2 3\n")
+    done = gemmctl("gen", "import", "--name", "mine", "--", name)
+    assert done.returncode == 0
+    command = done.stdout.splitlines()[0].removeprefix("# ")
+    assert command.isprintable()
+    script = f'gemmctl() {{ {shlex.quote(sys.executable)} -m gemmctl "$@"; }}\n{command}'
+    again = subprocess.run(
+        ["bash", "-c", script], capture_output=True, text=True, cwd=tmp_path, env=environment(),
+        check=True,
+    )  # fmt: skip
+    assert again.stdout == done.stdout
 
 
 def test_a_file_that_is_not_there_is_told(gemmctl: Command) -> None:

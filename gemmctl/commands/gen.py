@@ -45,8 +45,13 @@ def _complete_model(incomplete: str) -> list[str]:
 
 
 def _complete_routing(incomplete: str) -> list[str]:
-    """How tokens may choose."""
-    return ["uniform", "zipf:", "lognormal:", "hot:", "counts:"]
+    """How likely each may be to be chosen."""
+    return ["uniform", "zipf:", "lognormal:", "hot:"]
+
+
+def _complete_routing_or_counts(incomplete: str) -> list[str]:
+    """The same, or a file."""
+    return [*_complete_routing(incomplete), "counts:"]
 
 
 def _named(name: str | None) -> str | None:
@@ -81,14 +86,21 @@ PassDtype = Annotated[
         help="Element types. [default: bf16, and bf16:f32 for gradients of weights]",
     ),
 ]
+WEIGHTED = "uniform|zipf:S|lognormal:S|hot:H"
+LIKELY = (
+    "How likely each is to be chosen: all alike; the r-th in a random order by r^-S; by exp(S z) "
+    "with z normal; H of them together nine times as likely as all others"
+)
 Routed = Annotated[
     str,
+    typer.Option(metavar=WEIGHTED, help=f"{LIKELY}.", autocompletion=_complete_routing),
+]
+RoutedOrCounted = Annotated[
+    str,
     typer.Option(
-        metavar="uniform|zipf:S|lognormal:S|hot:H|counts:FILE",
-        help="How likely each is to be chosen: all alike; the r-th in a random order by r^-S; by "
-        "exp(S z) with z normal; H of them together nine times as likely as all others; or how "
-        "many tokens chose each, from a file (text, JSON or .npy).",
-        autocompletion=_complete_routing,
+        metavar=f"{WEIGHTED}|counts:FILE",
+        help=f"{LIKELY}; or how many tokens chose each, from a file (text, JSON or .npy).",
+        autocompletion=_complete_routing_or_counts,
     ),
 ]
 
@@ -132,7 +144,7 @@ def moe(
         int, typer.Option(min=1, metavar="N", help="GPUs that share the experts evenly.")
     ] = 1,
     rank: Annotated[int, typer.Option(min=0, metavar="N", help="Which of these GPUs, from 0.")] = 0,
-    routing: Routed = "uniform",
+    routing: RoutedOrCounted = "uniform",
     pass_: Annotated[
         Literal["forward", "dgrad", "wgrad"],
         typer.Option(
@@ -331,35 +343,42 @@ def family(
     import os
 
     from gemmctl.generating import listing
-    from gemmctl.generating.family import KINDS
     from gemmctl.generating.family import family as lists
+    from gemmctl.generating.family import names
+    from gemmctl.showing import files
 
     try:
         os.makedirs(folder, exist_ok=True)
     except OSError as error:
         raise UsageError(f"cannot make the folder {folder}: {error.strerror}") from None
-    written, total = 0, sum(count for count, _ in KINDS.values())
+    paths = {name: os.path.join(folder, f"{name}.yaml") for name in names()}
+    for path in paths.values():
+        _check(path)
+    written = 0
     try:
-        for called, request in lists(seed):
-            _save(os.path.join(folder, f"{called}.yaml"), listing.text(request))
+        for name, request in lists(seed):
+            files.replace(paths[name], listing.text(request))
             written += 1
     except BaseException:
-        typer.echo(f"gemmctl: {written} of {total} lists are written", err=True)
+        typer.echo(f"gemmctl: {written} of {len(paths)} lists are written", err=True)
         raise
 
 
 def _write(request: Request, save: str | None) -> None:
     from gemmctl.generating import listing
+    from gemmctl.showing import files, streams
 
     text = listing.text(request)
     if save is None:
+        streams.in_utf8()
         typer.echo(text, nl=False)
     else:
-        _save(save, text)
+        _check(save)
+        files.replace(save, text)
 
 
-def _save(path: str, text: str) -> None:
-    """Write a list to a file, if there is none yet or one that was generated."""
+def _check(path: str) -> None:
+    """Raise UsageError unless a list can be written there, in place of a generated one or none."""
     import re
 
     from gemmctl.generating.listing import BEGINNING
@@ -367,4 +386,3 @@ def _save(path: str, text: str) -> None:
 
     generated = re.compile(re.escape(BEGINNING.encode()))
     files.check(path, generated, "a generated list", "without it, the list goes")
-    files.replace(path, text)

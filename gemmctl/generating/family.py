@@ -43,11 +43,18 @@ class Picks:
         return choices[draws.uniform(0, len(choices) - 1, 1, self._seed, purpose)[0]]
 
 
+def names() -> list[str]:
+    """What the lists are called."""
+    return [
+        _name(kind, number) for kind, (count, _) in KINDS.items() for number in range(1, count + 1)
+    ]
+
+
 def family(seed: int) -> Iterator[tuple[str, Request]]:
     """Every list and what it is called, ``kind-NNN``, which its problem is called, too."""
     for kind, (count, draw) in KINDS.items():
         for number in range(1, count + 1):
-            name, tries = f"{kind}-{number:03}", 0
+            name, tries = _name(kind, number), 0
             while True:
                 request = draw(Picks(seed, f"{name} {tries}"), seed + number, name)
                 times = [estimate_s(problem.groups) for problem in request.made()]
@@ -55,6 +62,10 @@ def family(seed: int) -> Iterator[tuple[str, Request]]:
                     yield name, request
                     break
                 tries += 1
+
+
+def _name(kind: str, number: int) -> str:
+    return f"{kind}-{number:03}"
 
 
 def estimate_s(groups: Sequence[Group]) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import textwrap
@@ -52,11 +53,9 @@ def text(request: Request) -> str:
     Raises UsageError for what no list can hold.
     """
     made = request.made()
-    lines = ["# " + _printable(command(request))]
+    lines = ["# " + command(request)]
     for sentence in dict.fromkeys(sentence for problem in made for sentence in problem.about):
-        lines += textwrap.wrap(
-            _printable(sentence), WIDTH, initial_indent="# ", subsequent_indent="# "
-        )
+        lines += textwrap.wrap(sentence, WIDTH, initial_indent="# ", subsequent_indent="# ")
     lines += [f"gemmctl: {FORMAT}", "problems:"]
     for problem in made:
         lines += _problem(problem)
@@ -64,20 +63,37 @@ def text(request: Request) -> str:
 
 
 def command(request: Request) -> str:
-    """The command line that makes the list, every option said, so that no default matters."""
+    """The command line that makes the list, every option said, so that no default matters.
+
+    A shell reads it as it was given; all of it can be shown.
+    """
     words = ["gemmctl", "gen", request.kind]
     for field in fields(request):
         value = getattr(request, field.name)
         option = "--" + field.name.rstrip("_").replace("_", "-")
         if field.name == "file":
-            words.append(str(value))
+            path = str(value)
+            words.append(f"./{path}" if path.startswith("-") and path != "-" else path)
         elif isinstance(value, tuple):
             words += [word for each in value for word in (option, str(each))]
         elif value is True:
             words.append(option)
         elif value is not None and value is not False:
             words += [option, str(value)]
-    return shlex.join(words)
+    return " ".join(map(_quoted, words))
+
+
+def _quoted(word: str) -> str:
+    """A word as a shell reads it; bytes of what cannot be shown stand in it as ``\\011``."""
+    if word.isprintable():
+        return shlex.quote(word)
+    shown = (
+        c.replace("\\", "\\\\").replace("'", "\\'")
+        if c.isprintable()
+        else "".join(f"\\{byte:03o}" for byte in os.fsencode(c))
+        for c in word
+    )
+    return f"$'{''.join(shown)}'"
 
 
 def element_types(dtype: str, a_layout: str = "row", b_layout: str = "col") -> dict[str, Value]:
@@ -169,7 +185,3 @@ def _name(name: str) -> str:
     plain = re.fullmatch(r"[A-Za-z_][\w.+-]*", name, re.ASCII)
     word = name.lower() in ("null", "true", "false")
     return name if plain and not word else "'" + name.replace("'", "''") + "'"
-
-
-def _printable(comment: str) -> str:
-    return "".join(c if c.isprintable() else "\ufffd" for c in comment)

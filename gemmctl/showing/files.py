@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import stat
 
 from gemmctl.errors import UsageError
 
 _BEGINNING = 200  # bytes of a file that are enough to see what it is
+_KEPT = 60  # characters of its name, 240 bytes at most, in that of the file beside it: of 255
 
 
 def check(path: str, ours: re.Pattern[bytes], what: str, instead: str) -> None:
@@ -43,10 +45,15 @@ def check(path: str, ours: re.Pattern[bytes], what: str, instead: str) -> None:
 
 
 def replace(path: str, text: str) -> None:
-    """Write a file anew; raises UsageError if the file system refuses: it then is as it was."""
+    """Write a file anew, with the mode that it has.
+
+    Raises UsageError if the file system refuses: it then is as it was.
+    """
     aside = _aside(path)
     try:
         with open(aside, "x", encoding="utf-8") as file:
+            if os.path.exists(path):
+                os.fchmod(file.fileno(), stat.S_IMODE(os.stat(path).st_mode))
             file.write(text)
         os.replace(aside, os.path.realpath(path))
     except BaseException as error:
@@ -59,4 +66,4 @@ def replace(path: str, text: str) -> None:
 
 def _aside(path: str) -> str:
     folder, name = os.path.split(os.path.realpath(path))
-    return os.path.join(folder, f".{name}.{os.getpid()}.part")
+    return os.path.join(folder, f".{name[:_KEPT]}.{os.getpid()}.part")

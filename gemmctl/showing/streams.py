@@ -27,6 +27,12 @@ def prepare() -> None:
     sys.stdout, sys.stderr = _Results(1, sys.stdout), _Notes(2, sys.stderr)
 
 
+def in_utf8() -> None:
+    """Have standard output be UTF-8, whatever the locale is: for what gemmctl reads again."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
+
+
 def canvas() -> TextIO:
     """Standard error for who moves the cursor: its control characters are not escaped."""
     return _Stream(2, sys.stderr) if isinstance(sys.stderr, _Notes) else sys.stderr

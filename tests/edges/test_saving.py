@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import signal
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -130,6 +131,25 @@ def test_edge_22_a_file_that_standard_output_goes_to_is_not_replaced(
     assert process.returncode == 2
     assert "it is one of the standard streams" in error
     assert (three.parent / "out.txt").read_text() == ""
+
+
+def test_a_file_that_is_replaced_keeps_its_mode(gemmctl: Command, tmp_path: Path) -> None:
+    for mode in (0o600, 0o660, 0o755):
+        assert gemmctl("run", "-", "-q", "-o", "a.json", *QUICK, stdin=TWO_PROBLEMS).returncode == 0
+        assert stat.S_IMODE((tmp_path / "a.json").stat().st_mode) != mode
+        (tmp_path / "a.json").chmod(mode)
+        assert gemmctl("run", "-", "-q", "-o", "a.json", *QUICK, stdin=TWO_PROBLEMS).returncode == 0
+        assert stat.S_IMODE((tmp_path / "a.json").stat().st_mode) == mode
+
+
+@pytest.mark.parametrize("character", ["a", "é", "\U0001d518"])
+def test_a_file_may_have_the_longest_name_that_there_is(
+    character: str, gemmctl: Command, tmp_path: Path
+) -> None:
+    name = character * ((255 - len(".json")) // len(character.encode())) + ".json"
+    done = gemmctl("run", "-", "-q", "-o", name, *QUICK, stdin=TWO_PROBLEMS)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [path.name for path in tmp_path.glob("*.json")] == [name]
 
 
 def test_edge_09_what_was_finished_before_an_interrupt_is_saved_and_said(three: Path) -> None:
