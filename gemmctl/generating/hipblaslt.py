@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from gemmctl.errors import closest, cut, listed
-from gemmctl.generating.listing import SIZES, Group, Value
+from gemmctl.generating.listing import SIZES, Group, Value, running
 from gemmctl.generating.source import keyed, refuse
-from gemmctl.kernels import cubins
 from gemmctl.lists.fields import FIELDS, OPERANDS
 from gemmctl.lists.yamlfile import Entry, Node
 
@@ -96,10 +95,11 @@ def matmul(node: Node, types: Mapping[str, Value]) -> Group:
         if ld != length:
             group[ours] = ld
     for key, usual in (("alpha", 1), ("beta", 0)):
-        if key in given and _legal(given[key], key) != usual:
-            written = given[key].node.value  # as float32 it would have more digits
-            assert isinstance(written, int | float)
-            group[key] = written
+        if key in given:
+            _legal(given[key], key)
+            written: Any = given[key].node.value  # as float32 it would have more digits
+            if written != usual:
+                group[key] = written
     return group | {"count": _integer(node, given, "batch_count", "count", 1)}
 
 
@@ -155,30 +155,28 @@ def _types(
     Raises ListError for those that no kernel multiplies where A and B lie so.
     """
     operands = {theirs: ours for theirs, ours in TYPES.items() if ours in OPERANDS}
-    legal = {"a_type": operands, "b_type": operands, "c_type": TYPES, "d_type": TYPES}
+    legal = {"a_type": operands, "b_type": operands, "d_type": TYPES}
     words = {key: _word(given, key, legal[key], "") for key in legal if key in given}
-    together = [key for key in ("a_type", "b_type", "d_type") if key in words]
-    if together and len(together) < 3:
-        missing = [key for key in ("a_type", "b_type", "d_type") if key not in words]
-        told = f"this matmul has {listed(together)} and no {' and no '.join(missing)}; add it"
-        refuse(given[together[0]].key.mark, told)
-    found = {**types, **({"c": TYPES[words["c_type"]]} if "c_type" in words else {})}
-    if together:
-        if words["a_type"] != words["b_type"]:
-            told = f"a_type is {words['a_type']} and b_type {words['b_type']}"
-            refuse(given["b_type"].node.mark, f"{told}, and the kernels multiply operands of one "
-                   "type; make them the same")  # fmt: skip
-        found |= {ours: TYPES[words[f"{theirs}_type"]]
-                  for ours, theirs in (("a", "b"), ("b", "a"), ("d", "d"))}  # fmt: skip
-    lie = [LAYOUTS[trans["transB"]], LAYOUTS[trans["transA"]]]
-    outputs = [d for a, d, *layouts in sorted(cubins.manifest().products)
-               if a == found["a"] and layouts == lie]  # fmt: skip
+    found = dict(types)
+    if words:
+        if missing := [key for key in legal if key not in words]:
+            told = f"this matmul has {listed(list(words))} and no {' and no '.join(missing)}"
+            refuse(given[next(iter(words))].key.mark, f"{told}; add it")
+        a, b, d = words.values()
+        if a != b:
+            told = f"a_type is {a} and b_type {b}, and the kernels multiply operands of one type"
+            refuse(given["b_type"].node.mark, f"{told}; make them the same")
+        found |= {"a": TYPES[a], "b": TYPES[a], "d": TYPES[d]}
+    if "c_type" in given:
+        found["c"] = TYPES[_word(given, "c_type", TYPES, "")]
+    lie = LAYOUTS[trans["transB"]], LAYOUTS[trans["transA"]]
+    outputs = [output for operand, output in running(*lie) if operand == found["a"]]
     if found["d"] not in outputs:
         told = (f"no kernel takes {found['a']} to {found['d']} where transA is {trans['transA']} "
                 f"and transB {trans['transB']}")  # fmt: skip
-        if together:
-            others = " or ".join(NAMES[output] for output in outputs)
-            refuse(given["d_type"].node.mark, f"{told}; write d_type: {others}")
-        others = " or ".join(f"{found['a']}:{output}" for output in outputs)
-        refuse(node.mark, f"{told}; write --dtype {others}")
+        if words:
+            legible = " or ".join(NAMES[output] for output in outputs)
+            refuse(given["d_type"].node.mark, f"{told}; write d_type: {legible}")
+        legible = " or ".join(f"{found['a']}:{output}" for output in outputs)
+        refuse(node.mark, f"{told}; write --dtype {legible}")
     return found

@@ -102,14 +102,18 @@ def element_types(dtype: str, a_layout: str = "row", b_layout: str = "col") -> d
     Raises UsageError for what no kernel multiplies where A and B lie so.
     """
     operand, output = types(dtype)
-    running = [
-        (a, d) for a, d, *lie in sorted(cubins.manifest().products) if lie == [a_layout, b_layout]
-    ]
-    if (operand, output) not in running:
-        words = [a if a == d else f"{a}:{d}" for a, d in running]
+    known = running(a_layout, b_layout)
+    if (operand, output) not in known:
+        words = [a if a == d else f"{a}:{d}" for a, d in known]
         told = f"--dtype: no kernel takes {operand} to {output} with A {a_layout} and B {b_layout}"
         raise UsageError(f"{told}; write one of {', '.join(words)}")
     return {"a": operand, "b": operand, "d": output}
+
+
+def running(a_layout: str, b_layout: str) -> list[tuple[str, str]]:
+    """The types of A (and B) and of D that some kernel multiplies where A and B lie so."""
+    products = sorted(cubins.manifest().products)
+    return [(operand, output) for operand, output, *lie in products if lie == [a_layout, b_layout]]
 
 
 def sized(sizes: Iterable[int]) -> Group:
