@@ -72,6 +72,11 @@ def test_nan_is_a_number() -> None:
     assert math.isnan(value(".nan"))
 
 
+def test_a_pair_of_escaped_surrogates_is_the_character_that_json_means_by_it() -> None:
+    assert value(json.dumps({"name": "a \N{GRINNING FACE}"})) == {"name": "a \N{GRINNING FACE}"}
+    assert value(r'"\ud83d \ude00"') == "\ud83d \ude00"  # no pair
+
+
 @pytest.mark.parametrize(
     "text",
     ["no", "Yes", "on", "y", "1:30", "2026-11-20", "1_000", "0b1", "0o8", "-0x1", "1e", "=", "inf"],

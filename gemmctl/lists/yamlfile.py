@@ -46,6 +46,8 @@ _DISPUTED_LINE = re.compile("^(?! *#).*[%|>?]", re.MULTILINE)
 _IN_BRACKETS = re.compile(r"(?:\s+|#.*)*+[\[{]")
 _TAB = re.compile(r"""("(?:[^"\\]|\\[\s\S])*+"|'[^']*+'|#[^\n]*)|\t""")
 
+_PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")  # how JSON may escape what is beyond U+FFFF
+
 Errors: TypeAlias = list[tuple[Mark, str]]
 Progress: TypeAlias = Callable[[float], None]  # is told the share that is done
 
@@ -211,7 +213,7 @@ class _Document:
     def _scalar(self, event: ScalarEvent) -> Node:
         text: str = event.value
         if not event.implicit[0]:  # quoted, or a block of text
-            return self._new(text, event)
+            return self._new(_PAIR.sub(_joined, text), event)
         if not text and self._fast:
             raise _Disputed
         if text.isdigit() and text.isascii() and len(text) <= MAX_DIGITS:  # most that are plain
@@ -250,6 +252,11 @@ class _Document:
             else:
                 entries[name] = Entry(at, node)
         return self._new(entries, event)
+
+
+def _joined(pair: re.Match[str]) -> str:
+    """The character that a pair of surrogates stands for."""
+    return pair[0].encode("utf-16", "surrogatepass").decode("utf-16")
 
 
 def too_long(number: str) -> str:
