@@ -31,7 +31,7 @@ patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow]) 
 # Nothing takes time but to multiply.
 NOTHING = dict.fromkeys((field.name for field in fields(Constants)), 0.0)
 AT_ONCE = dict.fromkeys((name for name in NOTHING if name.endswith("_bytes")), inf)
-IDEAL = Constants(**{**NOTHING, **AT_ONCE, "write": 1.0, "lined": 1.0})
+IDEAL = Constants(**{**NOTHING, **AT_ONCE, "write": 1.0, "lined": 1.0, "shuffled": 1.0})
 BOTH = ("128x256", "128x256-c2")  # without clusters and with
 SLICE = 2 * 128 * 256 * 64 / WGMMA_FLOP  # cycles to multiply a tile of 128x256 by 64 of K
 
@@ -473,6 +473,17 @@ def test_what_other_tiles_read_before_counts_in_part() -> None:
     )
     extra = (again - once) * 132 * SLOW_MEMORY.memory_bytes
     assert extra == pytest.approx(0.5 * 2 * (2 * 512 * 640 + 384 * 640))
+
+
+@pytest.mark.parametrize(("n", "k", "share"), [(256, 64, 0.25), (256, 640, 0.5), (8, 64, 0.5)])
+def test_a_tile_of_a_d_by_columns_takes_a_share_of_its_latency_and_less_of_it_if_rows_are_shuffled(
+    n: int, k: int, share: float
+) -> None:
+    one, some = f"m: 8, n: {n}, k: {k}", replace(IDEAL, tile_latency=1e6, lined=0.5, shuffled=0.25)
+    bare, taken = (
+        cycles(one, name="128x256-x", constants=constants) for constants in (IDEAL, some)
+    )
+    assert taken - bare == pytest.approx(share * 1e6)
 
 
 @pytest.mark.parametrize(
