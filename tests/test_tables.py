@@ -291,11 +291,11 @@ def test_a_kernel_that_writes_d_by_columns_is_given_the_operands_exchanged() -> 
 
 
 def test_rows_that_are_shuffled_have_boxes_of_their_own_behind_those_of_all_widths() -> None:
-    some = make_problem("m: 24, n: 64, k: 64", "m: 24, n: 48, k: 64")
-    (made,) = plan.make([some], EXCHANGING)
+    some = make_problem("m: 24, n: 96, k: 64", "m: 24, n: 48, k: 64")
+    (made,) = plan.make([some], EXCHANGING, chosen={some.name: [Choice("128x256-x", 256)]})
     (table,) = built(made)
     assert made.launches[0].shuffled.tolist() == [True, False]
-    assert table.box.tolist() == [WIDTHS + 64 // WIDTH_STEP - 1, 48 // WIDTH_STEP - 1]
+    assert table.box.tolist() == [WIDTHS + 96 // WIDTH_STEP - 1, 48 // WIDTH_STEP - 1]
 
 
 def test_of_a_d_by_columns_it_is_given_them_as_the_list_has_them() -> None:

@@ -450,14 +450,15 @@ def test_where_all_of_a_cluster_share_what_is_read_once_the_l2_is_not_told() -> 
     ("name", "group", "shuffled"),
     [
         ("128x256-x", f"m: 8, n: 256, k: {SHUFFLED_K}", True),
-        ("128x256-x", "m: 1, n: 32, k: 8", True),
+        ("128x256-x", "m: 1, n: 96, k: 8", True),
+        ("128x256-x", "m: 1, n: 64, k: 8", False),  # lines of D of 128 bytes
         ("128x256-x", f"m: 8, n: 256, k: {SHUFFLED_K + K_TILE}", False),  # hides what that saves
         ("128x256-x", "m: 8, n: 256, k: 96", False),  # every other row begins within a line
         ("128x256-x", "m: 8, n: 256, k: 96, ldb: 128", True),
         ("128x256-x", "m: 8, n: 256, k: 24", True),  # so does one, but no slice crosses lines
-        ("128x256-x", "m: 8, n: 48, k: 64", False),  # a run and a half
+        ("128x256-x", "m: 8, n: 112, k: 64", False),  # three runs and a half
         ("128x256-x", "m: 8, n: 48, k: 64, d: f32", True),  # of 32 bits there are half as many
-        ("128x256-x", "m: 8, n: 40, k: 64, d: f32", False),
+        ("128x256-x", "m: 8, n: 56, k: 64, d: f32", False),
         ("128x256-c2x", "m: 8, n: 192, k: 64", True),
         ("128x256-c2x", "m: 8, n: 96, k: 64", False),  # each CTA would load a run and a half
         ("128x192-c2px", "m: 8, n: 192, k: 64, d: f32", True),

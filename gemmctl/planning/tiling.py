@@ -32,6 +32,9 @@ FINE_BEGIN, FINE_TILE = 1500, 200
 # From which sums that begin with C have all widths. Below, more code costs more than fewer rows
 # save: K of 768 takes 0.99 of the time with them, 2048 0.94 to 1.00, but 64 to 300 1.01 to 1.09.
 BEGUN_K = 512
+# Runs of rows in a tile from which they are shuffled: lines of D of 128 bytes leave whole by way of
+# shared memory (`bmm64`, with two runs, took 1.01 of the time on an H100, 1.03 to 1.06 on an H200).
+SHUFFLED_RUNS = 3
 WGMMA_FLOP = 4096  # dense 16-bit floating-point operations per cycle and SM
 
 
@@ -250,9 +253,9 @@ def joined(kernel: Kernel, parts: Ints, may: Flags) -> Flags:
 
 def shuffled(planned: Grid, may: Flags) -> Flags:
     """Groups whose rows of A come shuffled, of those that ``may``: tiles of whole runs of them."""
-    kernel = planned.kernel
-    whole = planned.widths % (kernel.run * kernel.cluster) == 0
-    found: Flags = may & whole & kernel.shuffles
+    kernel, widths = planned.kernel, planned.widths
+    fits = (widths % (kernel.run * kernel.cluster) == 0) & (widths >= SHUFFLED_RUNS * kernel.run)
+    found: Flags = may & fits & kernel.shuffles
     return found
 
 
