@@ -132,9 +132,13 @@ def verify(
 def _check_folder(path: str) -> None:
     """Raise UsageError if no folder could be made there; leaves nothing behind."""
     there = Path(path)
-    while not there.exists() and there != there.parent:
-        there = there.parent
-    if not path or not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+    try:
+        while not there.exists() and there != there.parent:
+            there = there.parent
+        usable = there.is_dir() and os.access(there, os.W_OK | os.X_OK)
+    except OSError:  # a name is too long, a folder may not be searched
+        usable = False
+    if not path or not usable:
         raise UsageError(f"cannot dump to '{path}': it is no folder that can be written to")
 
 

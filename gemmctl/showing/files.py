@@ -23,18 +23,20 @@ def check(path: str, ours: re.Pattern[bytes], what: str, instead: str) -> None:
         raise UsageError("cannot save to a file without a name; give --save a path")
     if path == "-":
         raise UsageError(f"--save writes a file; {instead} to standard output")
-    if os.path.exists(path):
-        if not os.path.isfile(path):
-            raise UsageError(f"cannot save to {path}: it is not a file")
-        if any(os.path.samestat(os.stat(path), os.fstat(number)) for number in range(3)):
-            raise UsageError(f"cannot save to {path}: it is one of the standard streams; {instead}")
-        if not os.access(path, os.W_OK):
-            raise UsageError(f"cannot save to {path}: no write permission")
-    aside = _aside(path)
     try:
+        aside, there = _aside(path), _status(path)
+        if there is not None:
+            if not stat.S_ISREG(there.st_mode):
+                raise UsageError(f"cannot save to {path}: it is not a file")
+            if any(os.path.samestat(there, os.fstat(number)) for number in range(3)):
+                raise UsageError(
+                    f"cannot save to {path}: it is one of the standard streams; {instead}"
+                )
+            if not os.access(path, os.W_OK):
+                raise UsageError(f"cannot save to {path}: no write permission")
         with open(aside, "x"):
             os.unlink(aside)
-        if os.path.exists(path):
+        if there is not None:
             with open(path, "rb") as file:
                 beginning = file.read(_BEGINNING)
             if beginning and not ours.match(beginning):
@@ -42,6 +44,17 @@ def check(path: str, ours: re.Pattern[bytes], what: str, instead: str) -> None:
                                  "are replaced; choose another name")  # fmt: skip
     except OSError as error:
         raise UsageError(f"cannot save to {path}: {error.strerror}") from None
+
+
+def _status(path: str) -> os.stat_result | None:
+    """What is there; None: nothing yet.
+
+    Raises OSError if nothing can be there: a name is too long, links go in a circle.
+    """
+    try:
+        return os.stat(path)
+    except FileNotFoundError:
+        return None
 
 
 def replace(path: str, text: str) -> None:
@@ -52,8 +65,8 @@ def replace(path: str, text: str) -> None:
     aside = _aside(path)
     try:
         with open(aside, "x", encoding="utf-8") as file:
-            if os.path.exists(path):
-                os.fchmod(file.fileno(), stat.S_IMODE(os.stat(path).st_mode))
+            if (there := _status(path)) is not None:
+                os.fchmod(file.fileno(), stat.S_IMODE(there.st_mode))
             file.write(text)
         os.replace(aside, os.path.realpath(path))
     except BaseException as error:

@@ -51,7 +51,7 @@ main()
 def test_edge_16_a_folder_that_cannot_be_dumped_to_is_told_before_anything_runs(
     gemmctl: Command, two_problems: Path
 ) -> None:
-    for place in ("/dev/null/x", "two.yaml", "two.yaml/x", ""):
+    for place in ("/dev/null/x", "two.yaml", "two.yaml/x", "", "x" * 256):
         done = gemmctl("verify", two_problems, "--dump", place, "-f", "jsonl")
         assert (done.returncode, done.stdout) == (2, "")
         assert done.stderr.startswith(f"gemmctl: cannot dump to '{place}'")

@@ -105,6 +105,7 @@ def test_edge_05_samples_that_are_no_times_are_refused(
         (".", "not a file"),
         ("/dev/null", "not a file"),
         ("three.yaml", "it is not a saved run, and only those are replaced"),
+        ("x" * 256, "File name too long"),
     ],
 )
 def test_edges_08_29_30_a_place_to_save_is_checked_before_anything_runs(
@@ -113,10 +114,27 @@ def test_edges_08_29_30_a_place_to_save_is_checked_before_anything_runs(
     before = sorted(three.parent.parent.iterdir())
     done = gemmctl("run", three, "-f", "jsonl", "-o", place)
     assert (done.returncode, done.stdout) == (2, "")
-    assert complaint in done.stderr
+    assert complaint in done.stderr and "measured" not in done.stderr
     assert three.read_text() == THREE
     assert sorted(three.parent.parent.iterdir()) == before
     assert [path.name for path in three.parent.iterdir()] == ["three.yaml"]
+
+
+def test_a_file_behind_links_in_a_circle_is_told_before_anything_runs(
+    gemmctl: Command, three: Path
+) -> None:
+    (three.parent / "circle").symlink_to("circle")
+    done = gemmctl("run", three, "-f", "jsonl", "-o", "circle")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "gemmctl: cannot save to circle: Too many levels of symbolic links\n"
+
+
+def test_a_folder_that_is_gone_is_told_before_anything_runs(gemmctl: Command, three: Path) -> None:
+    leaves = "import os; os.mkdir('gone'); os.chdir('gone'); os.rmdir('../gone')"
+    start = f"{leaves}; from gemmctl.__main__ import main; main()"
+    done = gemmctl("run", three, "-f", "jsonl", "-o", "a.json", python=("-c", start))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "gemmctl: cannot save to a.json: No such file or directory\n"
 
 
 @pytest.mark.parametrize("place", ["/dev/stdout", "out.txt"])
