@@ -112,7 +112,8 @@ def test_a_file_that_is_no_manifest_is_refused(
     with pytest.raises(DeviceUnusable, match="cannot read the kernel manifest") as caught:
         cubins.manifest()
     assert str(folder) in str(caught.value)
-    assert "reinstall gemmctl, or run cubin/build.py" in str(caught.value)
+    told = "unset GEMMCTL_CUBINS to use the kernels that ship, or run cubin/build.py"
+    assert told in str(caught.value)
 
 
 def test_a_manifest_of_another_format_is_refused(folder: Path) -> None:
@@ -138,8 +139,14 @@ def test_kernels_that_were_built_for_other_constants_are_refused(
     constants = {**found["constants"], **changed}
     found["constants"] = {name: value for name, value in constants.items() if value is not None}
     (folder / "manifest.json").write_text(json.dumps(found))
-    with pytest.raises(DeviceUnusable, match=rf"for other constants: {said}; reinstall gemmctl"):
+    with pytest.raises(DeviceUnusable, match=rf"for other constants: {said}; unset GEMM"):
         cubins.manifest()
+
+
+def changed(key: str, value: object) -> str:
+    """A manifest without files, with another value of one key."""
+    written = json.loads((SHIPPED.folder / "manifest.json").read_text())
+    return json.dumps({**written, "files": {}, key: value})
 
 
 @pytest.mark.parametrize(
@@ -148,6 +155,11 @@ def test_kernels_that_were_built_for_other_constants_are_refused(
         ("{}", "it has no format"),
         ("[]", "it is not what cubin/build.py writes"),
         (f'{{"format": {cubins.FORMAT}, "constants": 5}}', "it is not what cubin/build.py writes"),
+        ("[" * 100_000, "it is not what cubin/build.py writes"),
+        (changed("kernels", []), "it has no kernels"),
+        (changed("kernels", [vars(SHIPPED.kernels[0])]), "it has no hash of "),
+        (changed("kernels", [{**vars(SHIPPED.kernels[0]), "threads": "384"}]), "it is not what"),
+        (changed("kernels", [{**vars(SHIPPED.kernels[0]), "operand": ["f16"]}]), "it is not what"),
     ],
 )
 def test_a_manifest_that_lacks_something_is_told_in_words(
@@ -156,7 +168,8 @@ def test_a_manifest_that_lacks_something_is_told_in_words(
     (tmp_path / "manifest.json").write_text(text)
     done = gemmctl("info", GEMMCTL_CUBINS=str(tmp_path))
     assert (done.returncode, done.stdout) == (3, "")
-    assert f"(named by GEMMCTL_CUBINS): {told}; reinstall gemmctl" in done.stderr
+    assert f"(named by GEMMCTL_CUBINS): {told}" in done.stderr
+    assert "; unset GEMMCTL_CUBINS to use the kernels that ship" in done.stderr
 
 
 def test_half_a_manifest_is_refused(folder: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -188,14 +188,13 @@ class Manifest:
             code = path.read_bytes()
         except OSError as error:
             raise DeviceUnusable(
-                f"cannot read the kernel file {path}: {error.strerror}; reinstall gemmctl, "
-                "or build it with cubin/build.py"
+                f"cannot read the kernel file {path}: {error.strerror}; {_mend()}"
             ) from None
         digest = hashlib.sha256(code).hexdigest()
         if digest != self.files[file]:
             raise DeviceUnusable(
                 f"the kernel file {path} is damaged: its sha256 is {digest[:16]}..., the manifest "
-                f"says {self.files[file][:16]}...; reinstall gemmctl, or run cubin/build.py"
+                f"says {self.files[file][:16]}...; {_mend()}"
             )
         return code
 
@@ -226,26 +225,43 @@ def manifest() -> Manifest:
             raise ValueError(f"its format is {found['format']}, not {FORMAT}")
         if found["constants"] != CONSTANTS:
             raise ValueError(_difference(found["constants"]))
-        return Manifest(
-            folder=where,
-            kernels=tuple(
-                Kernel(**{f: k[f] for f in Kernel.__dataclass_fields__}) for k in found["kernels"]
-            ),
-            files={name: entry["sha256"] for name, entry in found["files"].items()},
-            support=dict(found["support"]),
-            compiler=found["compiler"],
-        )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        kernels = tuple(map(_kernel, found["kernels"]))
+        files = {name: entry["sha256"] for name, entry in found["files"].items()}
+        support = dict(found["support"])
+        if not kernels:
+            raise ValueError("it has no kernels")
+        for needed in (*(kernel.file for kernel in kernels), *support.values()):
+            if needed not in files:
+                raise ValueError(f"it has no hash of {needed}")
+        return Manifest(where, kernels, files, support, found["compiler"])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         if isinstance(error, KeyError):
             reason = f"it has no {error.args[0]}"
-        elif isinstance(error, TypeError | AttributeError):
+        elif isinstance(error, TypeError | AttributeError | RecursionError):
             reason = "it is not what cubin/build.py writes"
         named = f" (named by {VARIABLE})" if os.environ.get(VARIABLE) else ""
         raise DeviceUnusable(
-            f"cannot read the kernel manifest in {where}{named}: {reason}; reinstall gemmctl, "
-            "or run cubin/build.py"
+            f"cannot read the kernel manifest in {where}{named}: {reason}; {_mend()}"
         ) from None
+
+
+def _kernel(entry: dict[str, Any]) -> Kernel:
+    """A kernel of the manifest; raises KeyError or TypeError if a field is not there, or no such.
+
+    Types are annotations, which are text.
+    """
+    for field in fields(Kernel):
+        if type(entry[field.name]).__name__ != field.type:
+            raise TypeError
+    return Kernel(**{field.name: entry[field.name] for field in fields(Kernel)})
+
+
+def _mend() -> str:
+    """What to do about a folder of cubins that cannot be used."""
+    if os.environ.get(VARIABLE):
+        return f"unset {VARIABLE} to use the kernels that ship, or run cubin/build.py"
+    return "reinstall gemmctl, or run cubin/build.py"
 
 
 def _difference(built: dict[str, Any]) -> str:
