@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,8 +15,12 @@ from gemmctl.commands.options import (
     Sort,
     Verbose,
 )
-from gemmctl.commands.ready import planned
+from gemmctl.commands.ready import checked
 from gemmctl.commands.sources import Alpha, Beta, Count, Dtype, Files, Mnk, sources
+
+if TYPE_CHECKING:
+    from gemmctl.planning.plan import Plan
+    from gemmctl.showing.report import Report
 
 
 def plan(
@@ -41,15 +45,28 @@ def plan(
 
     It is what the cost model chooses for an H200; what tune found on a GPU is not looked at.
     """
-    from gemmctl.device import roofline
+    from gemmctl.device.roofline import H200
     from gemmctl.kernels import cubins
+    from gemmctl.planning import plan as planning
     from gemmctl.showing import plan_report
     from gemmctl.showing.output import Output
     from gemmctl.showing.table import View
 
     out = Output(format, quiet, color, View(verbose, columns, sort))
-    plans = planned(sources(files, mnk, count, dtype, alpha, beta), only, kernel=kernel)
-    report = plan_report.report(plans, roofline.H200, cubins.manifest(), out.view)
-    for record in report.records:
-        out.stream(report.head, record)
-    out.show(report)
+    out.view.check(plan_report.columns(H200))
+    manifest = cubins.manifest()
+    kernels, head = manifest.named(kernel), plan_report.head(H200, manifest)
+    problems = checked(sources(files, mnk, count, dtype, alpha, beta), only, kernels)
+    plans: list[Plan] = []
+
+    def report() -> Report:
+        return plan_report.report(plans, H200, manifest, out.view)
+
+    def so_far() -> str:
+        return f"{len(plans)} of {len(problems)} problems planned"
+
+    with out.shown(plans, report, so_far), out.bar(len(problems)) as bar:
+        for problem in problems:
+            bar.part(problem.name)
+            plans += planning.make([problem], kernels)
+            out.stream(head, plan_report.bounded(plans[-1], H200))

@@ -44,15 +44,6 @@ def checked(given: Sources, only: list[str] | None, kernels: Sequence[Kernel]) -
     return problem.select(found.problems, only or ())
 
 
-def planned(given: Sources, only: list[str] | None, *, kernel: str | None = None) -> list[Plan]:
-    """Read and plan every problem, for an H200."""
-    from gemmctl.kernels import cubins
-    from gemmctl.planning import plan
-
-    kernels = cubins.manifest().named(kernel)
-    return plan.make(checked(given, only, kernels), kernels)
-
-
 def ready(
     given: Sources,
     only: list[str] | None,

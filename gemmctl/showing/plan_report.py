@@ -60,13 +60,24 @@ def record(plan: Plan) -> Record:
     }
 
 
-def report(plans: Sequence[Plan], roofline: Roofline, cubins: Manifest, view: View) -> Report:
-    """What would run, and the time that no kernel can beat."""
+def head(roofline: Roofline, cubins: Manifest) -> Record:
+    """What is true of all plans: format, cubins, and what the bound is made of."""
+    return {**head_of("plan", cubins), "roofline": asdict(roofline)}
+
+
+def bounded(plan: Plan, roofline: Roofline) -> Record:
+    """What would run, the time that no kernel can beat and the one to expect, in base units."""
+    bound_s = roofline.bound_s(plan.flops, plan.bytes)
+    return {**record(plan), "bound_s": bound_s, "estimate_s": plan.estimate_s}
+
+
+def columns(roofline: Roofline) -> tuple[Column[Plan], ...]:
+    """What the table says of every plan."""
 
     def bound_s(plan: Plan) -> float:
         return roofline.bound_s(plan.flops, plan.bytes)
 
-    columns: tuple[Column[Plan], ...] = (
+    return (
         *about(),
         Column("kernel", lambda p: p.kernel, left=True, rank=1),
         Column("launches", lambda p: str(len(p.launches)), rank=4),
@@ -80,15 +91,17 @@ def report(plans: Sequence[Plan], roofline: Roofline, cubins: Manifest, view: Vi
         Column("arena MB", lambda p: number(p.layout.size, 1e6), verbose=True, rank=11),
         Column("tile widths", _widths, left=True, verbose=True, rank=12),
     )
-    plans = view.order(columns, plans)
+
+
+def report(plans: Sequence[Plan], roofline: Roofline, cubins: Manifest, view: View) -> Report:
+    """What would run, and the time that no kernel can beat."""
+    all_columns = columns(roofline)
+    plans = view.order(all_columns, plans)
     return Report(
-        head={**head_of("plan", cubins), "roofline": asdict(roofline)},
+        head=head(roofline, cubins),
         items="problems",
-        records=[
-            {**record(plan), "bound_s": bound_s(plan), "estimate_s": plan.estimate_s}
-            for plan in plans
-        ],
-        table=view.table(columns, plans),
+        records=[bounded(plan, roofline) for plan in plans],
+        table=view.table(all_columns, plans),
         notes=[
             *bound_note(roofline),
             "plan us is what planning took this machine",

@@ -166,6 +166,17 @@ def test_edge_23_columns_that_there_are_not_are_refused_before_anything_runs(
     assert complaint in done.stderr
 
 
+@pytest.mark.parametrize("options", [("--columns", "kernal"), ("--sort", "kernal")])
+def test_columns_that_there_are_not_are_refused_before_anything_is_planned(
+    options: tuple[str, ...], gemmctl: Command, two_problems: Path
+) -> None:
+    never = "from gemmctl.planning import plan; plan.make = exit"
+    start = f"{never}; from gemmctl.__main__ import main; main()"
+    done = gemmctl("plan", two_problems, *options, python=("-c", start))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "there is no column 'kernal'; did you mean 'kernel'?" in done.stderr
+
+
 def test_edge_35_padding_has_one_name(gemmctl: Command, two_problems: Path) -> None:
     for command in (("run", *QUICK), ("tune", *QUICK), ("plan",)):
         header = gemmctl(*command, two_problems, "-v").stdout.splitlines()[0]

@@ -262,6 +262,28 @@ main()
     assert done.stderr.splitlines()[-1] == f"gemmctl: {said}"
 
 
+@pytest.mark.parametrize("format", ["plain", "csv", "jsonl"])
+def test_what_was_planned_before_an_interrupt_is_shown(
+    format: str, gemmctl: Command, three: Path
+) -> None:
+    interrupts = """
+import os, signal
+from gemmctl.__main__ import main
+from gemmctl.planning import plan
+right = plan.make
+def make(problems, kernels):
+    if problems[0].name == "three":
+        os.kill(os.getpid(), signal.SIGTERM)
+    return right(problems, kernels)
+plan.make = make
+main()
+"""
+    done = gemmctl("plan", three, "-f", format, python=("-c", interrupts))
+    assert done.returncode == 143
+    assert [name in done.stdout for name in ("one", "two", "three")] == [True, True, False]
+    assert done.stderr.splitlines()[-1] == "gemmctl: 2 of 3 problems planned"
+
+
 def test_a_run_can_be_resumed(gemmctl: Command, three: Path) -> None:
     gemmctl("run", three, *QUICK, "-q", "-o", "x.json", "--only", "two")
     before = read(three.parent / "x.json")["problems"]
