@@ -573,3 +573,11 @@ def test_info_names_device_driver_clocks_and_kernels() -> None:
     kernels = [line for line in text.splitlines() if line.startswith("kernel ")]
     assert len(set(kernels)) == len(cubins.manifest().kernels)
     assert any("bf16->f32/crr 128x256-c2: 4 to 10 stages" in line for line in kernels)
+
+
+def test_the_names_of_lists_take_no_wider_rows_than_kernels() -> None:
+    found: Any = info_report.report(GPU, None, None, cubins.manifest())
+    rows = {title: [row[1] for row in found.table.rows if row[0] == title] for title in
+            ("lists", "kernel")}  # fmt: skip
+    assert " ".join(rows["lists"]).split() == [f"@{name}" for name in found.head["lists"]]
+    assert max(map(len, rows["lists"])) <= max(map(len, rows["kernel"]))

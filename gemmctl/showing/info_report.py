@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,8 @@ from gemmctl.showing.table import Table
 if TYPE_CHECKING:
     from gemmctl.device.base import Facts, Telemetry
     from gemmctl.kernels.cubins import Manifest
+
+WIDE = 88  # characters of a row with names of lists: as many as of one with a kernel
 
 
 def report(
@@ -28,6 +31,7 @@ def report(
         except PackageNotFoundError:  # another distribution brought the module
             return "unknown"
 
+    lists = " ".join(f"@{name}" for name in shipped.names())
     packages = {name: installed(name) for name in ("cuda-bindings", "numpy")}
     rows = [
         ["gemmctl", __version__],
@@ -49,7 +53,7 @@ def report(
         clock, power = number(telemetry.sm_hz, 1e6), number(telemetry.power_w)
         rows.append(["now", f"{clock} MHz, {power} W, {throttle}"])
     rows += [
-        ["lists", " ".join(f"@{name}" for name in shipped.names())],
+        *(["lists", names] for names in textwrap.wrap(lists, WIDE, break_on_hyphens=False)),
         ["cubins", str(cubins.folder)],
         ["cubin sha256", cubins.sha256],
         ["compiler", cubins.compiler],
