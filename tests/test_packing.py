@@ -400,7 +400,7 @@ def test_run_shows_the_bytes_that_were_packed_within_the_time(gemmctl: Command) 
     shown = [line.split() for line in done.stdout.splitlines()[1:]]
     assert shown[1] == ["even", "0"] and shown[0][0] == "odd"
     assert float(shown[0][1]) == pytest.approx(odd.packing.bytes / 1e6, rel=1e-3)
-    assert "packed MB are copied first" in done.stderr
+    assert "packed MB (-v shows them) are copied first" in done.stderr
 
 
 def test_run_says_nothing_of_packing_where_nothing_is_packed(gemmctl: Command) -> None:

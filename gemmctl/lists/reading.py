@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TextIO
@@ -85,7 +86,7 @@ def read(
     """Read problem lists as one long list, as far as they are right.
 
     The path ``-`` is ``stdin``; ``texts`` are lists that are no files, each with what errors call
-    it. ``progress`` is told the share that is read, now and then. Raises UsageError if ``-`` is
+    it. ``progress`` is told the share that is read, now and then. Raises UsageError if a path is
     given twice.
     """
     written, unreadable = _texts(paths, stdin)
@@ -141,8 +142,9 @@ class _Read:
 def _texts(paths: Sequence[str], stdin: TextIO) -> tuple[list[tuple[str, str]], tuple[str, ...]]:
     """Name and text of every list, and what to say of files that cannot be read."""
     texts, unreadable = [], []
-    if list(paths).count("-") > 1:
-        raise UsageError(TWICE)
+    for path, times in Counter(paths).items():
+        if times > 1:
+            raise UsageError(TWICE if path == "-" else f"{path} is given twice; give it once")
     for path in paths:
         try:
             if path == "-":

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 
 PACKED_NOTE = (
-    "packed MB are copied first, and that is part of the time measured; gemmctl plan says why, and "
-    "what would make it needless"
+    "packed MB (-v shows them) are copied first, and that is part of the time measured; gemmctl "
+    "plan says why, and what would make it needless"
 )
 NOISY = 0.05  # relative spread that makes a median doubtful
 

@@ -44,9 +44,21 @@ def test_edge_27_an_at_alone_is_every_list_that_ships(gemmctl: Command) -> None:
     assert len(found) >= len(list(PROBLEMS.glob("*.yaml"))) == len(shipped.names())
 
 
+@pytest.mark.parametrize("twice", [("@tiny", "@tiny"), ("@", "@tiny")])
+def test_a_list_that_is_given_twice_is_told_as_that(
+    twice: tuple[str, str], gemmctl: Command
+) -> None:
+    done = gemmctl("plan", *twice)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert (
+        done.stderr == f"gemmctl: {shipped.folder() / 'tiny.yaml'} is given twice; give it once\n"
+    )
+
+
 def test_edge_27_info_names_the_lists_that_ship(gemmctl: Command) -> None:
-    (line,) = (line for line in gemmctl("info").stdout.splitlines() if line.startswith("lists "))
-    assert line.split()[1:] == [f"@{name}" for name in shipped.names()]
+    rows = [line.split() for line in gemmctl("info").stdout.splitlines()]
+    found = [name for title, *words in rows if title == "lists" for name in words]
+    assert found == [f"@{name}" for name in shipped.names()]
 
 
 @pytest.mark.parametrize("path", ["problems/seed10.yaml", "seed10.yaml", "seed10"])
