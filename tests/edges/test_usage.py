@@ -233,7 +233,7 @@ def test_edge_37_a_variable_that_names_no_device_is_named(gemmctl: Command) -> N
 def test_edge_37_a_variable_that_names_no_cubins_is_named(gemmctl: Command) -> None:
     done = gemmctl("info", GEMMCTL_CUBINS="/nonexistent")
     assert (done.returncode, done.stdout) == (3, "")
-    told = "/nonexistent (named by GEMMCTL_CUBINS): No such file or directory; reinstall"
+    told = "/nonexistent (named by GEMMCTL_CUBINS): No such file or directory; unset"
     assert told in done.stderr
     assert "Errno" not in done.stderr
 
