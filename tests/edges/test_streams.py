@@ -61,8 +61,8 @@ def test_edge_01_a_signal_leaves_the_terminal_as_it_was(
         started("run", two_problems, *LONG, "9", stderr=theirs, env={"TERM": "xterm"}) as process,
     ):
         os.close(theirs)
-        shown = seen(ours, until=HIDE)
-        assert HIDE in shown  # the bar is there
+        shown = seen(ours, until="left")
+        assert HIDE in shown  # the bar is there, to its end
         process.send_signal(sent)
         after = seen(ours)
         assert process.wait() == code
