@@ -201,6 +201,13 @@ class Columns:
         return np.where(self.gate == 0, self.n, self.n // 2)
 
     @cached_property
+    def product_bytes(self) -> npt.NDArray[np.int64]:
+        """Bytes of A and B, where they are multiplied, and of D."""
+        a, b = self.m * self.sizes["a"], self.n * self.sizes["b"]
+        found: npt.NDArray[np.int64] = self.depth * (a + b)
+        return found + self.m * self.d_columns * self.sizes["d"]
+
+    @cached_property
     def bias_length(self) -> npt.NDArray[np.int64]:
         """Numbers in each bias: 0, n or m."""
         along_n, along_m = (self.bias == BIASES.index(word) for word in ("n", "m"))

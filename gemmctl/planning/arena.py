@@ -66,8 +66,7 @@ def lay_out(problem: Problem) -> tuple[Layout, int]:
     bias, end = place(biases, np.zeros_like(biases), end)
     d_begin = end
     d, end = place(spans["d"], columns.d_offset * size["d"], d_begin + FENCE, gap=FENCE)
-    read = columns.depth * (m * size["a"] + n * size["b"]) + m * n * has_c * size["c"] + biases
-    useful = read + m * columns.d_columns * size["d"]
+    useful = columns.product_bytes + m * n * has_c * size["c"] + biases
     c = np.where(columns.inplace, d, np.where(has_c, c, shared))
     layout = Layout(a, b, c, d, bias, d_begin, end, end)
     return layout, int(useful[(m > 0) & (n > 0)].sum())

@@ -29,7 +29,6 @@ from gemmctl.kernels.constants import (
     TILE_SHUFFLED,
     TILE_WORDS,
 )
-from gemmctl.kernels.cubins import OPERAND_BYTES
 from gemmctl.lists.problem import Problem
 from gemmctl.planning.arrays import Flags, Ints, ceil_div, within
 from gemmctl.planning.epilogue import (
@@ -149,10 +148,7 @@ def cut(problem: Problem, planned: Grid, choice: Choice) -> Launch:
     of_group["box"], of_group["k_tiles"] = planned.boxes, planned.k_tiles
     of_group["width"] = planned.widths
     of_group["alpha"], of_group["beta"] = alpha, beta
-    size_d = columns.sizes["d"][groups]
-    of_operands = (columns.m + columns.n)[groups] * columns.depth[groups] * OPERAND_BYTES
-    of_d = (columns.m * columns.d_columns)[groups] * size_d
-    moved = int(((of_operands + of_d) * planned.share).sum())
+    moved = int(columns.product_bytes[np.unique(groups)].sum())
     gated, on_top = columns.gate[groups] != 0, added(problem, groups)
     first = begun(kernel, planned.parts, may_begin(problem, groups))
     nothing_behind = (beta == 0) | first
