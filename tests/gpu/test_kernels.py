@@ -245,10 +245,8 @@ def test_rows_come_shuffled_at_every_width_that_has_whole_runs_of_them(
         *(width + kernel.max_width for width in widths),
         2 * kernel.max_width - kernel.run,
     ]
-    ld, text = (
-        -(-k // K_TILE) * K_TILE,
-        head(kernel.operand, kernel.output, layouts_of(kernel, d_layout)),
-    )
+    ld = -(-k // K_TILE) * K_TILE
+    text = head(kernel.operand, kernel.output, layouts_of(kernel, d_layout))
     text += "  - name: shuffled\n    groups:\n"
     for high in highs:
         m, n = (133, high) if d_layout == "row" else (high, 133)
