@@ -39,6 +39,7 @@ from gemmctl.kernels.constants import (
     TILE_RELU,
     TILE_RESIDUES,
     TILE_SHUFFLED,
+    TILE_TOGETHER,
     TILE_WORDS,
 )
 from gemmctl.planning import plan, tables
@@ -173,7 +174,7 @@ def test_long_sums_of_32_bits_are_added_to_d_where_it_lies(
     some = make_problem(f"m: 64, {told}")
     output = some.groups[0].d
     launch = launch_of(some, kernel("128x256", output))
-    assert set(launch.tiles["flags"].tolist()) == {flags}
+    assert set((launch.tiles["flags"] & ~np.uint32(TILE_TOGETHER)).tolist()) == {flags}
     from_ring = flags & FUSED and changes.get("alpha") != 0
     assert launch.tiles["c_stages"].any() == bool(from_ring)
     (made,) = plan.make([some], KERNELS)
@@ -276,8 +277,9 @@ def test_a_bias_of_the_operands_type_joins_pingpong_sums(changes: str, flags: in
 def test_parts_of_a_sum_have_nothing_behind_them() -> None:
     some = make_problem(*(f"m: 80, n: 64, k: 4096, {more}" for more in ("bias: n", "beta: 1")))
     launch = launch_of(some, kernel("128x256"), splits=4)
-    assert set(parts(launch)["flags"].tolist()) == {WORDS}
-    assert set(sums(launch)["flags"].tolist()) == {WORDS | TILE_BIAS, WORDS | FUSED}
+    behind = ~np.uint32(TILE_TOGETHER)
+    assert set((parts(launch)["flags"] & behind).tolist()) == {WORDS}
+    assert set((sums(launch)["flags"] & behind).tolist()) == {WORDS | TILE_BIAS, WORDS | FUSED}
 
 
 @pytest.mark.parametrize(
@@ -474,6 +476,32 @@ def test_rows_of_a_are_shuffled_where_operands_are_exchanged_k_is_short_and_runs
     launch = launch_of(some, kernel(name, some.groups[0].d))
     assert ((launch.tiles["flags"] & TILE_SHUFFLED > 0) == shuffled).all()
     assert launch.shuffled.tolist() == [shuffled]
+
+
+@pytest.mark.parametrize(
+    ("name", "group", "at_one_time"),
+    [
+        ("128x256-x", "m: 512, n: 256, k: 256", True),  # four slices, which fill the ring
+        ("128x256-x", "m: 512, n: 256, k: 192", False),
+        ("128x256-c2", "m: 256, n: 512, k: 256", True),
+        ("128x256", "m: 64, n: 512, k: 256", False),  # of eight stages
+        ("128x256", "m: 64, n: 512, k: 264", True),  # five slices
+        ("128x256", "m: 256, n: 512, k: 4096", True),
+        ("128x256", "m: 256, n: 512, k: 256, activation: relu", True),
+        ("128x256", "m: 256, n: 512, k: 256, beta: 1", True),
+        ("128x256", "m: 256, n: 512, k: 256, bias: n", False),  # what turns hide
+        ("128x256", "m: 256, n: 512, k: 256, activation: silu", False),
+        ("128x256", "m: 256, n: 512, k: 256, activation: silu, beta: 1", False),
+        ("128x256", "m: 256, n: 511, k: 256", False),  # nor are rows of D whole words
+        ("128x192-c2p", "m: 192, n: 512, k: 4096", False),  # a tile for each warpgroup
+        ("64x128", "m: 128, n: 512, k: 4096", False),  # a single warpgroup
+    ],
+)
+def test_who_shares_a_tile_multiplies_at_one_time_where_k_leaves_the_ring_little_room(
+    name: str, group: str, at_one_time: bool
+) -> None:
+    launch = launch_of(make_problem(group), kernel(name))
+    assert ((launch.tiles["flags"] & TILE_TOGETHER > 0) == at_one_time).all()
 
 
 def test_sums_whose_rows_are_shuffled_are_never_split() -> None:

@@ -84,7 +84,7 @@ __device__ __forceinline__ void multiply_tile_held(Sums<C, width>& blocks, Share
     auto& sums = blocks[0];
     const uint32_t k_tiles = tile.k_tiles;
     const Places places = find_places<C>(groups, tile.group, consumer);
-    const bool both = k_tiles > ring.stages;
+    const bool both = together<C>(tile, ring);
     if (both) pass_turn<C>(shared, stage, consumer);
     Held low, high;
     uint32_t previous = 0;

@@ -51,9 +51,7 @@ __device__ __forceinline__ void multiply_tile(Sums<C, width>& sums, Shared<C>& s
                                               const Ring& ring, Cursor& stage, const Tile& tile,
                                               uint32_t consumer) {
     const uint32_t k_tiles = tile.k_tiles;
-    // Who shares a tile and goes first keeps its stages until the other has multiplied them, too. Where they
-    // do not all fit into the ring, both multiply at one time.
-    const bool both = !C::pingpong && k_tiles > ring.stages;
+    const bool both = together<C>(tile, ring);
     if (both) pass_turn<C>(shared, stage, consumer);
     multiply_stage<C, width, !begun>(sums, shared, ring, stage, consumer);
     uint32_t previous = stage.index;

@@ -1,15 +1,23 @@
 // Whose turn it is to multiply, where there are two warpgroups.
 //
 // Where each has tiles of its own (pingpong), one multiplies while the other stores. Where they share a tile
-// and its K fits into the ring, they take turns within it: one multiplies its rows of B at the full rate, and
-// stores while the other does.
+// they may take turns within it: one multiplies its rows of B at the full rate, and stores while the other does.
 #pragma once
 
 #include "ptx/barriers.cuh"
 #include "ptx/memory.cuh"
 #include "ptx/registers.cuh"
+#include "records.cuh"
 #include "ring.cuh"
 #include "shared.cuh"
+
+// Whether warpgroups that share a tile multiply it at one time. By turns, who goes first keeps its stages until
+// the other has multiplied them, too: all of K has to fit into the ring, and next to nothing of the next tile
+// is loaded meanwhile. So the host says where that costs more than it hides.
+template <class C>
+__device__ __forceinline__ bool together(const Tile& tile, const Ring& ring) {
+    return !C::pingpong && (tile.k_tiles > ring.stages || tile.flags & TILE_TOGETHER);
+}
 
 // Each waits for its turn before it looks at the ring: a barrier tells only odd rounds from even ones, so
 // that a warpgroup with tiles of its own that is two rounds early takes the other's stage for its own. (Of a C

@@ -72,6 +72,16 @@ class Kernel:
         return self.operand, self.output, self.a_layout, self.b_layout
 
     @property
+    def consumers(self) -> int:
+        """Warpgroups that multiply; one more loads, and hands out tiles."""
+        return self.threads // 128 - 1
+
+    @property
+    def takes_turns(self) -> bool:
+        """Whether warpgroups that share a tile may multiply it one after the other."""
+        return self.consumers > 1 and not self.pingpong
+
+    @property
     def begins(self) -> bool:
         """Whether sums may begin with C, which is read while the other warpgroup multiplies."""
         return self.pingpong and not self.d_across and self.output != "f32"

@@ -27,6 +27,7 @@ from gemmctl.kernels.constants import (
     TILE_RELU,
     TILE_RESIDUES,
     TILE_SHUFFLED,
+    TILE_TOGETHER,
     TILE_WORDS,
 )
 from gemmctl.lists.problem import Problem
@@ -37,11 +38,12 @@ from gemmctl.planning.epilogue import (
     c_by_residues,
     light,
     may_begin,
+    may_go_together,
     may_join,
     may_shuffle,
 )
 from gemmctl.planning.order import LONG_K, interleaved, places, runs
-from gemmctl.planning.tiling import Choice, Grid, begun, joined, seen, shuffled
+from gemmctl.planning.tiling import Choice, Grid, begun, joined, seen, shuffled, together
 
 TURNING_K = 4096  # from which turning about pays: 0.9% at 7168, for fewer bytes; nothing at 2048
 AHEAD_BYTES = 40e6  # of the L2's 50 MB, for tiles of clusters that are ahead of others
@@ -81,11 +83,6 @@ class Launch(Grid):
     shuffled: Flags  # groups whose rows of A come shuffled
     moved: int  # bytes of A, B and D, each counted once
     tiles: npt.NDArray[np.void]  # TILE records in the order they are handed out
-
-    @property
-    def stages(self) -> int:
-        """Stages that the kernel's ring is cut into."""
-        return int(self.kernel.stages(self.boxes.max()))
 
     @property
     def stage_bytes(self) -> int:
@@ -170,6 +167,7 @@ def cut(problem: Problem, planned: Grid, choice: Choice) -> Launch:
         + c_by_residues(problem, groups) * TILE_RESIDUES
         + _once(planned, problem) * TILE_ONCE
         + mixed * TILE_SHUFFLED
+        + together(planned, planned.stages, may_go_together(problem, groups)) * TILE_TOGETHER
     )
     in_ring = (beta != 0) & ~on_top & ~c_by_elements(problem, groups) & (planned.k_tiles > 0)
     of_group["c_stages"] = np.where(in_ring, kernel.rows // 64 * columns.sizes["c"][groups] // 2, 0)

@@ -35,6 +35,10 @@ BEGUN_K = 512
 # Runs of rows in a tile from which they are shuffled: lines of D of 128 bytes leave whole by way of
 # shared memory (`bmm64`, with two runs, took 1.01 of the time on an H100, 1.03 to 1.06 on an H200).
 SHUFFLED_RUNS = 3
+# Slices of K from which warpgroups that share a tile multiply at one time, or fewer if these fill
+# the ring: by turns the next tile's loads wait for the second of them. A K that fills the ring
+# takes 0.82 to 0.96 of the time so, five slices 0.85 to 1.00, three 1.00 to 1.05 (H100).
+TOGETHER_SLICES = 5
 WGMMA_FLOP = 4096  # dense 16-bit floating-point operations per cycle and SM
 
 
@@ -106,6 +110,11 @@ class Grid:
         """Rows of A that are loaded for a tile: as many boxes as its width takes."""
         step = self.kernel.box_step
         return ceil_div(self.widths, step) * step
+
+    @property
+    def stages(self) -> int:
+        """Stages that the kernel's ring is cut into, of a single launch."""
+        return int(self.kernel.stages(self.boxes.max()))
 
     @property
     def rows(self) -> Ints:
@@ -256,6 +265,16 @@ def shuffled(planned: Grid, may: Flags) -> Flags:
     kernel, widths = planned.kernel, planned.widths
     fits = (widths % (kernel.run * kernel.cluster) == 0) & (widths >= SHUFFLED_RUNS * kernel.run)
     found: Flags = may & fits & kernel.shuffles
+    return found
+
+
+def together(planned: Grid, stages: Ints | int, may: Flags) -> Flags:
+    """Groups whose tiles warpgroups multiply at one time, of those that ``may``; others by turns.
+
+    ``stages`` has the ring that the tiles of each group pass.
+    """
+    long = planned.k_tiles >= np.minimum(stages, TOGETHER_SLICES)
+    found: Flags = may & long & planned.kernel.takes_turns
     return found
 
 

@@ -165,7 +165,7 @@ def work_of(launches: Grid, asked: Asked, starts: Ints = ALONE) -> Work:
     width = launches.rows / high
     # Narrow tiles wait for shared memory, which hands out all of B for few rows of A.
     cycles = np.maximum(width / 2, (WGMMA_ROWS + width) * 32 / SHARED_BYTES)
-    held = kernel.rows // (1 if kernel.pingpong else kernel.threads // 128 - 1)
+    held = kernel.rows // (1 if kernel.pingpong else kernel.consumers)
     size = dtypes.BY_NAME[kernel.operand].size
     loaded = launches.boxes
     in_ring = kernel.stages(np.maximum.reduceat(loaded, starts))

@@ -37,6 +37,7 @@ from gemmctl.kernels.constants import (
     TILE_JOINED,
     TILE_RELU,
     TILE_RESIDUES,
+    TILE_TOGETHER,
     WIDTH_STEP,
 )
 from gemmctl.kernels.cubins import Kernel
@@ -260,6 +261,35 @@ def test_rows_come_shuffled_at_every_width_that_has_whole_runs_of_them(
     with ran(device, made, spec) as session:
         assert wrong(made, session, spec) == []
         repeat_alike(session, made, 100)
+
+
+@pytest.mark.parametrize("high", [40, 192, 256])
+@pytest.mark.parametrize("kernel", [of for of in KERNELS if of.takes_turns], ids=named)
+def test_who_shares_a_tile_multiplies_by_turns_or_at_one_time_to_the_same_bits(
+    device: CudaDevice, kernel: Kernel, high: int
+) -> None:
+    """Tiles of fewer and of more slices of K than the ring has stages, both ways in one list."""
+    text = head_of(kernel) + "  - name: turns\n    groups:\n"
+    for slices in range(1, kernel.most_stages + 2):
+        k = slices * K_TILE - 8
+        m, n = (1000, high) if kernel.d_across else (high, 1000)
+        more = ", beta: -0.5" if takes_all(kernel) and slices % 2 else ""
+        text += f"      - {{m: {m}, n: {n}, k: {k}, {padded(kernel, m, n, k)}{more}}}\n"
+    (some,) = reading.load(["-"], io.StringIO(text))
+    (made,) = plan.make([some], [kernel], chosen={some.name: [Choice(kernel.name, high)]})
+    (launch,), spec = made.launches, DataSpec("normal", 41)
+    numbers, found = np.arange(len(launch.tiles)), []
+    for at_one_time in (numbers < 0, numbers >= 0, numbers % 2 == 0, numbers % 3 > 0):
+        those = launch.tiles.copy()
+        those["flags"] = np.where(
+            at_one_time, those["flags"] | TILE_TOGETHER, those["flags"] & ~np.uint32(TILE_TOGETHER)
+        )
+        cut = replace(made, launches=(replace(launch, tiles=those),))
+        with ran(device, cut, spec) as session:
+            assert wrong(cut, session, spec) == []
+            repeat_alike(session, cut, 25)
+            found.append(session.read(made.layout.d_begin, made.layout.d_end))
+    assert all(np.array_equal(one, found[0]) for one in found)
 
 
 @pytest.mark.parametrize("kind", data.KINDS)
@@ -690,7 +720,10 @@ def test_split_sums_are_right_and_the_same_every_time(
         repeat_alike(session, split, 100)
 
 
-def test_tensor_maps_are_those_of_the_driver(device: CudaDevice, kernel: Kernel) -> None:
+def test_tensor_maps_are_those_of_the_driver(
+    device: CudaDevice, kernel: Kernel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tiling, "SHUFFLED_RUNS", 1)  # whatever width the plan takes
     gated = [
         f"      - {{m: {m}, n: {n}, k: {k}, {padded(kernel, m, n, k)}, gate: {gate}}}\n"
         for m, n, k, gate in (
