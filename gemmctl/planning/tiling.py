@@ -37,7 +37,7 @@ BEGUN_K = 512
 SHUFFLED_RUNS = 3
 # Slices of K from which warpgroups that share a tile multiply at one time, or fewer if these fill
 # the ring: by turns the next tile's loads wait for the second of them. A K that fills the ring
-# takes 0.82 to 0.96 of the time so, five slices 0.85 to 1.00, three 1.00 to 1.05 (H100).
+# takes 0.84 to 0.95 of the time so, five slices 0.92 to 1.02, three 1.01 to 1.03 (H100, means).
 TOGETHER_SLICES = 5
 WGMMA_FLOP = 4096  # dense 16-bit floating-point operations per cycle and SM
 
