@@ -167,7 +167,7 @@ def cut(problem: Problem, planned: Grid, choice: Choice) -> Launch:
         + c_by_residues(problem, groups) * TILE_RESIDUES
         + _once(planned, problem) * TILE_ONCE
         + mixed * TILE_SHUFFLED
-        + together(planned, planned.stages, may_go_together(problem, groups)) * TILE_TOGETHER
+        + together(planned, may_go_together(problem, groups)) * TILE_TOGETHER
     )
     in_ring = (beta != 0) & ~on_top & ~c_by_elements(problem, groups) & (planned.k_tiles > 0)
     of_group["c_stages"] = np.where(in_ring, kernel.rows // 64 * columns.sizes["c"][groups] // 2, 0)

@@ -268,12 +268,12 @@ def shuffled(planned: Grid, may: Flags) -> Flags:
     return found
 
 
-def together(planned: Grid, stages: Ints | int, may: Flags) -> Flags:
+def together(planned: Grid, may: Flags) -> Flags:
     """Groups whose tiles warpgroups multiply at one time, of those that ``may``; others by turns.
 
-    ``stages`` has the ring that the tiles of each group pass.
+    ``planned`` is a single launch.
     """
-    long = planned.k_tiles >= np.minimum(stages, TOGETHER_SLICES)
+    long = planned.k_tiles >= min(planned.stages, TOGETHER_SLICES)
     found: Flags = may & long & planned.kernel.takes_turns
     return found
 
