@@ -453,7 +453,7 @@ shapes = st.tuples(
 )
 
 
-@settings(patient, max_examples=12)
+@settings(patient, max_examples=25)
 @given(
     st.lists(shapes, min_size=1, max_size=6),
     st.sampled_from([1, 8]),

@@ -51,7 +51,7 @@ from gemmctl.planning.tiling import MIN_SPLIT_K_TILES, seen
 from sources import members, size
 from support import make_problem
 
-WORDS, FUSED, GATED = TILE_WORDS, TILE_FUSED, TILE_GATED
+WORDS, FUSED, GATED, TOGETHER = TILE_WORDS, TILE_FUSED, TILE_GATED, TILE_TOGETHER
 ALONG_M = TILE_JOINED | TILE_JOINED_M
 
 
@@ -152,18 +152,19 @@ def test_a_tile_says_whether_d_has_whole_16_byte_words_and_what_comes_behind_alp
 @pytest.mark.parametrize(
     ("changes", "flags"),
     [
-        ({}, TILE_ADDED),
-        ({"alpha": -2, "n": 60, "ldd": 68}, TILE_ADDED),
-        ({"k": ADDED_K - 1}, WORDS | FUSED),  # the L2 adds more slowly than memory moves D
-        ({"beta": 2}, WORDS | FUSED),
-        ({"beta": 0}, WORDS),
+        ({}, TILE_ADDED | TOGETHER),
+        ({"alpha": -2, "n": 60, "ldd": 68}, TILE_ADDED | TOGETHER),
+        # The L2 adds more slowly than memory moves D.
+        ({"k": ADDED_K - 1}, WORDS | FUSED | TOGETHER),
+        ({"beta": 2}, WORDS | FUSED | TOGETHER),
+        ({"beta": 0}, WORDS | TOGETHER),
         ({"alpha": 0}, WORDS | FUSED),  # of no depth
-        ({"inplace": "false"}, WORDS | FUSED),
-        ({"d": "bf16"}, WORDS | FUSED),  # its sum is rounded once
+        ({"inplace": "false"}, WORDS | FUSED | TOGETHER),
+        ({"d": "bf16"}, WORDS | FUSED | TOGETHER),  # its sum is rounded once
         ({"n": 62, "ldd": 64}, FUSED),  # TMA adds whole words
         ({"ldd": 66}, FUSED | TILE_RESIDUES),
         ({"bias": "n"}, WORDS | FUSED),
-        ({"activation": "relu"}, WORDS | FUSED),
+        ({"activation": "relu"}, WORDS | FUSED | TOGETHER),
     ],
     ids=str,
 )
@@ -174,11 +175,11 @@ def test_long_sums_of_32_bits_are_added_to_d_where_it_lies(
     some = make_problem(f"m: 64, {told}")
     output = some.groups[0].d
     launch = launch_of(some, kernel("128x256", output))
-    assert set((launch.tiles["flags"] & ~np.uint32(TILE_TOGETHER)).tolist()) == {flags}
+    assert set(launch.tiles["flags"].tolist()) == {flags}
     from_ring = flags & FUSED and changes.get("alpha") != 0
     assert launch.tiles["c_stages"].any() == bool(from_ring)
     (made,) = plan.make([some], KERNELS)
-    assert tables.build(launch, made, 0).added.tolist() == [int(flags == TILE_ADDED)]
+    assert tables.build(launch, made, 0).added.tolist() == [int(flags & TILE_ADDED > 0)]
 
 
 @pytest.mark.parametrize(
@@ -277,9 +278,8 @@ def test_a_bias_of_the_operands_type_joins_pingpong_sums(changes: str, flags: in
 def test_parts_of_a_sum_have_nothing_behind_them() -> None:
     some = make_problem(*(f"m: 80, n: 64, k: 4096, {more}" for more in ("bias: n", "beta: 1")))
     launch = launch_of(some, kernel("128x256"), splits=4)
-    behind = ~np.uint32(TILE_TOGETHER)
-    assert set((parts(launch)["flags"] & behind).tolist()) == {WORDS}
-    assert set((sums(launch)["flags"] & behind).tolist()) == {WORDS | TILE_BIAS, WORDS | FUSED}
+    assert set(parts(launch)["flags"].tolist()) == {WORDS, WORDS | TOGETHER}
+    assert set(sums(launch)["flags"].tolist()) == {WORDS | TILE_BIAS, WORDS | FUSED | TOGETHER}
 
 
 @pytest.mark.parametrize(
@@ -501,7 +501,7 @@ def test_who_shares_a_tile_multiplies_at_one_time_where_k_leaves_the_ring_little
     name: str, group: str, at_one_time: bool
 ) -> None:
     launch = launch_of(make_problem(group), kernel(name))
-    assert ((launch.tiles["flags"] & TILE_TOGETHER > 0) == at_one_time).all()
+    assert ((launch.tiles["flags"] & TOGETHER > 0) == at_one_time).all()
 
 
 def test_sums_whose_rows_are_shuffled_are_never_split() -> None:

@@ -73,17 +73,6 @@ def may_shuffle(problem: Problem, groups: Ints, kernel: Kernel) -> Flags:
     return found
 
 
-def may_go_together(problem: Problem, groups: Ints) -> Flags:
-    """Groups whose tiles two warpgroups may finish at one time, with little lost.
-
-    D is alpha A B + beta C, be it with relu, in whole words. What takes longer behind the sums is
-    better hidden by turns: a bias, say, takes 1.03 to 1.13 of the time at one time (H100).
-    """
-    columns = problem.columns
-    found: Flags = light(problem, groups) & (columns.bias[groups] == BIAS_NONE)
-    return found & columns.whole_words[groups]
-
-
 def may_join(problem: Problem, groups: Ints) -> Flags:
     """Groups whose bias may join their sums, as one more product of theirs, by one.
 

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from gemmctl.kernels.constants import (
     ACTIVATION_RELU,
     BIAS_M,
+    BIAS_NONE,
     K_TILE,
     RECORDS,
     REDUCED_ROWS,
@@ -38,16 +39,19 @@ from gemmctl.planning.epilogue import (
     c_by_residues,
     light,
     may_begin,
-    may_go_together,
     may_join,
     may_shuffle,
 )
 from gemmctl.planning.order import LONG_K, interleaved, places, runs
-from gemmctl.planning.tiling import Choice, Grid, begun, joined, seen, shuffled, together
+from gemmctl.planning.tiling import Choice, Grid, begun, joined, seen, shuffled
 
 TURNING_K = 4096  # from which turning about pays: 0.9% at 7168, for fewer bytes; nothing at 2048
 AHEAD_BYTES = 40e6  # of the L2's 50 MB, for tiles of clusters that are ahead of others
 ONCE_ROWS = 64  # rows of D up to which a B that is read once need not stay in the L2
+# Slices of K from which warpgroups that share a tile multiply at one time, or fewer if these fill
+# the ring: by turns the next tile's loads wait for the second of them. A K that fills the ring
+# takes 0.84 to 0.95 of the time so, five slices 0.92 to 1.02, three 1.01 to 1.03 (H100, means).
+TOGETHER_SLICES = 5
 
 # One entry of the tile list, as the kernel reads it. There are three kinds of entries; Tile in
 # cubin/src/records.cuh explains them.
@@ -167,7 +171,7 @@ def cut(problem: Problem, planned: Grid, choice: Choice) -> Launch:
         + c_by_residues(problem, groups) * TILE_RESIDUES
         + _once(planned, problem) * TILE_ONCE
         + mixed * TILE_SHUFFLED
-        + together(planned, may_go_together(problem, groups)) * TILE_TOGETHER
+        + _together(planned, problem) * TILE_TOGETHER
     )
     in_ring = (beta != 0) & ~on_top & ~c_by_elements(problem, groups) & (planned.k_tiles > 0)
     of_group["c_stages"] = np.where(in_ring, kernel.rows // 64 * columns.sizes["c"][groups] // 2, 0)
@@ -231,3 +235,19 @@ def _once(planned: Grid, problem: Problem) -> Flags:
     rows, tiles = (columns.n, planned.wide) if kernel.d_across else (columns.m, planned.high)
     once: Flags = (rows[planned.groups] <= ONCE_ROWS) & (tiles == 1)
     return once & (planned.k_tiles * K_TILE >= LONG_K)
+
+
+def _together(planned: Grid, problem: Problem) -> Flags:
+    """Groups whose tiles the warpgroups that share them multiply at one time; else by turns.
+
+    K leaves the ring little room, and D is alpha A B + beta C, be it with relu, in whole words.
+    What takes longer behind the sums is better hidden by turns: a bias, say, takes 1.03 to 1.13 of
+    the time at one time (H100).
+    """
+    groups, columns = planned.groups, problem.columns
+    if not planned.kernel.takes_turns:
+        return np.zeros(len(groups), bool)
+    long = planned.k_tiles >= min(planned.stages, TOGETHER_SLICES)
+    brief = light(problem, groups) & (columns.bias[groups] == BIAS_NONE)
+    found: Flags = long & brief & columns.whole_words[groups]
+    return found

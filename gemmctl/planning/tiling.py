@@ -35,10 +35,6 @@ BEGUN_K = 512
 # Runs of rows in a tile from which they are shuffled: lines of D of 128 bytes leave whole by way of
 # shared memory (`bmm64`, with two runs, took 1.01 of the time on an H100, 1.03 to 1.06 on an H200).
 SHUFFLED_RUNS = 3
-# Slices of K from which warpgroups that share a tile multiply at one time, or fewer if these fill
-# the ring: by turns the next tile's loads wait for the second of them. A K that fills the ring
-# takes 0.84 to 0.95 of the time so, five slices 0.92 to 1.02, three 1.01 to 1.03 (H100, means).
-TOGETHER_SLICES = 5
 WGMMA_FLOP = 4096  # dense 16-bit floating-point operations per cycle and SM
 
 
@@ -265,16 +261,6 @@ def shuffled(planned: Grid, may: Flags) -> Flags:
     kernel, widths = planned.kernel, planned.widths
     fits = (widths % (kernel.run * kernel.cluster) == 0) & (widths >= SHUFFLED_RUNS * kernel.run)
     found: Flags = may & fits & kernel.shuffles
-    return found
-
-
-def together(planned: Grid, may: Flags) -> Flags:
-    """Groups whose tiles warpgroups multiply at one time, of those that ``may``; others by turns.
-
-    ``planned`` is a single launch.
-    """
-    long = planned.k_tiles >= min(planned.stages, TOGETHER_SLICES)
-    found: Flags = may & long & planned.kernel.takes_turns
     return found
 
 
