@@ -27,12 +27,14 @@ from gemmctl.device import open_device, roofline
 from gemmctl.device.base import WARM_RUNS, Sample
 from gemmctl.device.cuda import CudaDevice, calls, gpu, graphs, telemetry, tensormaps
 from gemmctl.device.cuda import session as session_module
-from gemmctl.device.cuda.params import GroupArrays, Params, Ring
+from gemmctl.device.cuda.maps import Copy
+from gemmctl.device.cuda.params import ConstantMaps, GroupArrays, Params, Ring
 from gemmctl.device.cuda.session import CudaSession
 from gemmctl.errors import DeviceFailed, DeviceHung, DeviceUnusable
 from gemmctl.kernels import cubins
 from gemmctl.kernels.constants import (
     ADDED_ROWS,
+    CONSTANT_MAPS,
     FLAGS_PER_TILE,
     HASH_THREADS,
     K_TILE,
@@ -98,6 +100,7 @@ class Driver:
         self.ahead: Container[int] = ()  # questions, by number, that the GPU was quick enough for
         self.nodes: list[tuple[str, str]] = []  # of every graph: its kind, and where it reads
         self.loaded: list[bytes] = []
+        self.constants: dict[bytes, int] = {}  # of a cubin, where its constant memory lies
         self.shared_limit: dict[str, int] = {}  # of a kernel
         self.sms = 132  # that this process may use
         self.fitted = 0  # how often what fits was asked
@@ -231,6 +234,14 @@ class Driver:
     def _cuModuleLoadData(self, code: bytes) -> tuple[bytes]:
         self.loaded.append(code)
         return (code,)
+
+    def _cuModuleGetGlobal(self, code: bytes, symbol: bytes) -> tuple[int, int]:
+        assert symbol == b"constant_maps"
+        nbytes = CONSTANT_MAPS * MAP_BYTES
+        if code not in self.constants:
+            (self.constants[code],) = self._new("constant memory", nbytes)
+            del self.live[self.constants[code]]  # it goes with the cubin
+        return self.constants[code], nbytes
 
     def _cuModuleGetFunction(self, _: bytes, symbol: bytes) -> tuple[str]:
         return (symbol.decode(),)
@@ -890,6 +901,74 @@ def test_maps_and_tiles_lie_where_the_hardware_wants_them(
         assert params.workspace % 16 == 0
 
 
+def marked_maps(session: CudaSession) -> Iterator[tuple[Any, Any]]:
+    """Of each launch: its maps, which the kernels that build them are not there for, as numbers.
+
+    And those that are in constant memory, copied there anew.
+    """
+    for ready in session.ready:
+        params, groups = ready.params, len(ready.launch.groups)
+        maps = np.arange(groups * MAPS, dtype=np.uint64).repeat(MAP_BYTES // 8)
+        ctypes.memmove(params.maps, maps.ctypes.data, maps.nbytes)
+        there = params.constants
+        if there.groups:
+            Copy(ready).queue(session.device, session.device.stream)
+        copied = at(ready.constants, np.uint64, there.groups * there.each * (MAP_BYTES // 8))
+        yield maps.reshape(groups, MAPS, -1), copied.reshape(there.groups, there.each, -1)
+
+
+@pytest.mark.parametrize(
+    ("group", "each"),
+    [
+        ("m: 64, n: 64, k: 64", 2),
+        ("m: 64, n: 64, k: 64, beta: 1", 3),
+        ("m: 64, n: 65, k: 64, ldb: 64, beta: 1", 2),  # C comes by residues, whose maps are others
+        ("m: 64, n: 64, k: 64, d: f32, beta: 1, inplace: true", 3),  # D is added to
+    ],
+)
+def test_maps_that_a_kernel_uses_are_copied_to_constant_memory_as_far_as_there_is_room(
+    group: str, each: int, driver: Driver
+) -> None:
+    made = plan_of(f"{group}, count: 300", kernel="128x256")
+    with CudaDevice().open(made, SPEC) as session:
+        (ready,) = session.ready
+        there = ready.params.constants
+        assert (there.first, there.each, there.groups) == (0, each, CONSTANT_MAPS // each)
+        assert [ready.constants] == list(driver.constants.values())
+        ((maps, copied),) = marked_maps(session)
+        assert np.array_equal(copied, maps[: there.groups, :each])
+        assert driver.queued.count(("copy", session.device.stream)) == 2
+
+
+def test_launches_of_one_kernel_have_constant_memory_one_behind_the_other(
+    driver: Driver,
+) -> None:
+    made = plan_of("m: 64, n: 64, k: 64, count: 3", "m: 64, n: 64, k: 64, beta: 1", launch="serial")
+    with CudaDevice().open(made, SPEC) as session:
+        told = [ready.params.constants for ready in session.ready]
+        assert [(there.first, there.groups, there.each) for there in told] == [
+            (0, 1, 2), (2, 1, 2), (4, 1, 2), (6, 1, 3),
+        ]  # fmt: skip
+        for maps, copied in marked_maps(session):
+            assert np.array_equal(maps[:, : copied.shape[1]], copied)
+
+
+def test_constant_memory_is_one_sessions_at_a_time(driver: Driver) -> None:
+    device, made = CudaDevice(), plan_of("m: 64, n: 64, k: 64")
+    with device.open(made, SPEC) as first:
+        with device.open(made, SPEC) as second:
+            had = [session.ready[0].params.constants.groups for session in (first, second)]
+        assert had == [1, 0]
+    with device.open(made, SPEC) as third:
+        assert third.ready[0].params.constants.groups == 1
+
+
+def test_a_graph_that_builds_maps_in_every_run_copies_none(driver: Driver) -> None:
+    with CudaDevice().open(plan_of("m: 64, n: 64, k: 64", launch="graph"), SPEC) as session:
+        assert session.ready[0].params.constants.groups == 0
+    assert "copy" not in {what for what, _ in driver.queued}
+
+
 def launched_for(driver: Driver, made: Plan) -> tuple[Kernel, Launched]:
     with CudaDevice().open(made, SPEC) as session:
         session.run()
@@ -1389,7 +1468,13 @@ def test_launches_one_after_the_other_share_a_stream(driver: Driver) -> None:
 
 
 @pytest.mark.parametrize(
-    ("structure", "struct"), [(GroupArrays, "Groups"), (Ring, "Ring"), (Params, "Params")]
+    ("structure", "struct"),
+    [
+        (GroupArrays, "Groups"),
+        (Ring, "Ring"),
+        (ConstantMaps, "ConstantMaps"),
+        (Params, "Params"),
+    ],
 )
 def test_parameters_are_laid_out_as_the_kernel_reads_them(structure: Any, struct: str) -> None:
     mine = {name: getattr(structure, name).offset for name, _ in structure._fields_}

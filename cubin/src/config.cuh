@@ -50,6 +50,8 @@ struct Config {
     // Whether a bias may join the sums. Where warpgroups share tiles the main loop would take an
     // instruction more for it.
     static constexpr bool joins = pingpong && !d_across;
+    // Whether the L2 may add alpha A B to D.
+    static constexpr bool adds = !Output::half && !d_across;
     static constexpr int row_bytes = K_TILE * 2;
     static constexpr int b_bytes = rows * (b_unaligned ? UNALIGNED_ROW_BYTES : row_bytes);
     static constexpr int stage_bytes = b_bytes + max_width * row_bytes;  // of the widest tiles

@@ -13,10 +13,10 @@
 #include "epilogue/store.cuh"
 #include "epilogue/target.cuh"
 #include "held.cuh"
+#include "maps.cuh"
 #include "multiply.cuh"
 #include "ptx/bulk.cuh"
 #include "ptx/registers.cuh"
-#include "ptx/tensor_map.cuh"
 #include "records.cuh"
 #include "ring.cuh"
 #include "schedule.cuh"
@@ -117,18 +117,21 @@ __device__ __forceinline__ bool consume_tile(Shared<C>& shared, const Params& pa
             store_tile<typename C::Output>(sums, m0, column, target(), shared.staging[consumer],
                                            buffer, consumer);
     };
-    constexpr bool adds = !C::Output::half && !C::d_across;
-    if (adds && threadIdx.x % 128 == 0 && tile.flags & TILE_ADDED)
-        ptx::tensor_map_acquire(&params.maps[tile.group].c);
+    // Where that map is, for the thread that hands boxes over: to find it anew for each would be code at every width.
+    if constexpr (C::adds)
+        if (threadIdx.x % 128 == 0 && tile.flags & TILE_ADDED) {
+            acquire_c(params, tile.group);
+            shared.added[consumer] = &maps_of(params, tile.group).c;
+        }
     // The L2 adds alpha A B to D, of a warpgroup's blocks from `first_block` on.
     const auto add_blocks = [&](auto& sums, const Tile& tile, int first_block) {
-        if constexpr (adds) {
+        if constexpr (C::adds) {
             constexpr int blocks = std::extent_v<std::remove_reference_t<decltype(sums)>>;
             uint32_t place = 0;
             ptx::warpgroup_sync(consumer);  // all have read what was in the buffers
 #pragma unroll
             for (int i = 0; i < blocks; ++i)
-                add_tile(sums[i], tile, part_of<C>(consumer, first_block + i), params.maps,
+                add_tile(sums[i], tile, part_of<C>(consumer, first_block + i), shared.added[consumer],
                          shared.staging[consumer], place, consumer);
             // Who issued it all waits until it was read from the buffers.
             if (threadIdx.x % 128 == 0) ptx::bulk_wait_read<0>();
@@ -167,7 +170,7 @@ __device__ __forceinline__ bool consume_tile(Shared<C>& shared, const Params& pa
                 add_splits<C>(sums[0], params, tile, part, consumer);
                 const Ending ending(tile);
                 scale(sums, ending.alpha);
-                if (adds && ending.added()) {
+                if (C::adds && ending.added()) {
                     add_blocks(sums, tile, i);
                     continue;
                 }
@@ -213,7 +216,7 @@ __device__ __forceinline__ bool consume_tile(Shared<C>& shared, const Params& pa
                     store_split<C>(sums[i], params, tile, part_of<C>(consumer, i), consumer); \
                 __syncwarp();                                                                 \
                 break;                                                                        \
-            } else if (adds && ending.added()) {                                              \
+            } else if (C::adds && ending.added()) {                                              \
                 Kept kept = keep();                                                           \
                 give_back_early(C::pingpong);                                                 \
                 add_blocks(sums, kept, 0);                                                    \

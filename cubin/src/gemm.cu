@@ -14,6 +14,7 @@
 #include "copy.cuh"
 #include "epilogue/joined.cuh"
 #include "load.cuh"
+#include "maps.cuh"
 #include "ptx/barriers.cuh"
 #include "ptx/cluster.cuh"
 #include "ptx/memory.cuh"
@@ -28,6 +29,9 @@
 __device__ __forceinline__ void fetch_tables(const Params& params) {
     const uint64_t at = (blockIdx.x * uint64_t{64} + threadIdx.x % 64) * 128;
     if (at < params.tables_bytes) ptx::prefetch(params.tables + at);
+    const ConstantMaps& there = params.constants;
+    if (at < there.groups * there.each * sizeof(TensorMap))
+        ptx::prefetch(reinterpret_cast<const uint8_t*>(constant_maps + there.first) + at);
 }
 
 // One thread readies all barriers, before anybody uses them. Who gives a tile back: the warps that multiply

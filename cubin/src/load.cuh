@@ -1,6 +1,7 @@
 // The loader: A, B and C from global memory into the ring.
 #pragma once
 
+#include "maps.cuh"
 #include "ptx/barriers.cuh"
 #include "ptx/bulk.cuh"
 #include "ptx/cluster.cuh"
@@ -144,13 +145,8 @@ __device__ __forceinline__ void load_c_residues(Shared<C>& shared, const Ring& r
     }
 }
 
-// Takes the maps that this brings a group's C by into use.
-__device__ __forceinline__ void acquire_c(const Maps& maps, const ResidueMaps& residues,
-                                          uint32_t flags) {
-    if (!(flags & TILE_RESIDUES)) {
-        ptx::tensor_map_acquire(&maps.c);
-        return;
-    }
+// Takes the maps that bring a tile's C by residues into use.
+__device__ __forceinline__ void acquire_residues(const ResidueMaps& residues) {
 #pragma unroll 1
     for (const TensorMap& map : residues.c) ptx::tensor_map_acquire(&map);
 }
@@ -165,12 +161,16 @@ __device__ __forceinline__ void load_operands(Shared<C>& shared, const Params& p
     for (uint32_t n = 0;; ++n) {
         const Tile tile = wait_tile(shared, n);
         if (tile.width == 0) break;
-        const Maps& maps = params.maps[tile.group];
+        const Maps& maps = maps_of(params, tile.group);
         const ResidueMaps& residues = params.residues[tile.group];
         if (tile.group != last_group) {
-            ptx::tensor_map_acquire(&maps.a);
-            if constexpr (!C::b_unaligned) ptx::tensor_map_acquire(&maps.b);
-            if (tile.c_stages > 0) acquire_c(maps, residues, tile.flags);
+            acquire_operands<C>(params, tile.group);
+            if (tile.c_stages > 0) {
+                if (tile.flags & TILE_RESIDUES)
+                    acquire_residues(residues);
+                else
+                    acquire_c(params, tile.group);
+            }
             last_group = tile.group;
         }
         const int b_row = tile.n0 + rank * C::rows;

@@ -87,6 +87,13 @@ struct Ring {
     uint32_t stage_bytes;  // a multiple of 1024, which the swizzle counts from
 };
 
+// Where maps are in constant memory (maps.cuh): of so many of the first groups, `each` of MAPS.
+struct ConstantMaps {
+    uint32_t first;
+    uint32_t groups;
+    uint32_t each;  // MAPS, or without C's where no tile needs it
+};
+
 // The parameters of the GEMM kernel.
 struct Params {
     const Tile* tiles;      // tile_count records and one of width 0
@@ -100,5 +107,6 @@ struct Params {
     float4* workspace;      // slots of partial sums
     const Maps* maps;
     const ResidueMaps* residues;  // only where tiles say so
+    ConstantMaps constants;
     Groups groups;
 };

@@ -1,6 +1,7 @@
 // Tiles: handed out by one thread of every cluster, awaited and given back by all who work on them.
 #pragma once
 
+#include "maps.cuh"
 #include "ptx/barriers.cuh"
 #include "ptx/bulk.cuh"
 #include "ptx/cluster.cuh"
@@ -45,16 +46,19 @@ __device__ __forceinline__ void wait_released(Shared<C>& shared, uint32_t n) {
     ptx::acquire_for_copies();
 }
 
-// A cluster's first tile is its own number. A warp asks for it while another readies the barriers; where its stages
-// begin it knows.
+// A cluster's first tile is its own number. A warp asks for it while another readies the barriers, and then for its
+// maps; where its stages begin it knows.
 template <class C>
 __device__ __forceinline__ void copy_first_tile(Shared<C>& shared, const Params& params) {
     constexpr uint32_t words = sizeof(Tile) / sizeof(uint32_t);
     const auto* record = reinterpret_cast<const uint32_t*>(&params.tiles[ptx::cluster_id()]);
-    if (threadIdx.x % 32 < words)
-        reinterpret_cast<uint32_t*>(&shared.tiles[0])[threadIdx.x % 32] = record[threadIdx.x % 32];
-    else if (threadIdx.x % 32 == words)
+    if (threadIdx.x % 32 < words) {
+        const uint32_t word = record[threadIdx.x % 32];
+        if (threadIdx.x % 32 == offsetof(Tile, group) / sizeof(uint32_t)) prefetch_operands<C>(params, word);
+        reinterpret_cast<uint32_t*>(&shared.tiles[0])[threadIdx.x % 32] = word;
+    } else if (threadIdx.x % 32 == words) {
         shared.next[0] = {0, 0};
+    }
 }
 
 // One thread of every cluster draws the further tiles from a counter and has their records copied to all

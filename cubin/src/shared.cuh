@@ -44,4 +44,5 @@ struct Shared {
     // Where the C of a tile is in the ring, if its sums begin with it, and whether it is on its way.
     Cursor c_begin[C::c_first ? RECORDS : 1];
     uint64_t c_there[C::c_first ? RECORDS : 1];
+    const TensorMap* added[C::adds ? C::consumers : 1];  // that of a D that is added to
 };

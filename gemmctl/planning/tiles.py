@@ -13,6 +13,7 @@ from gemmctl.kernels.constants import (
     BIAS_M,
     BIAS_NONE,
     K_TILE,
+    MAPS,
     RECORDS,
     REDUCED_ROWS,
     TILE_ADDED,
@@ -127,6 +128,13 @@ class Launch(Grid):
     def residues(self) -> bool:
         """Whether some C comes by residues."""
         return bool((self.tiles["flags"] & TILE_RESIDUES).any())
+
+    @property
+    def maps_each(self) -> int:
+        """Tensor maps that the kernel uses of a group: MAPS, or without C's where none is."""
+        flags, in_ring = self.tiles["flags"], self.tiles["c_stages"] > 0
+        whole = in_ring & (flags & TILE_RESIDUES == 0)
+        return MAPS if (whole | (flags & TILE_ADDED > 0)).any() else MAPS - 1
 
     @property
     def padded_macs(self) -> int:

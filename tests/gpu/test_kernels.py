@@ -21,6 +21,7 @@ from gemmctl.judging.product import products_of
 from gemmctl.kernels import constants, cubins
 from gemmctl.kernels.constants import (
     BOX_ROWS,
+    CONSTANT_MAPS,
     FINE_FROM,
     FINE_STEP,
     FINE_TO,
@@ -787,6 +788,45 @@ def test_tensor_maps_are_those_of_the_driver(
                 at = session.base + int(offsets[group])
                 expected = encode_map(dtype, at, *extents_strides_box)
                 assert np.array_equal(got[i, which], expected), (group, "ABC"[which])
+
+
+def test_d_is_the_same_wherever_maps_are(device: CudaDevice, kernel: Kernel) -> None:
+    sizes = [(17 + i % 40, columns_for(kernel, 24 + i % 60)) for i in range(CONSTANT_MAPS // 2)]
+    more = [f"m: {m}, n: {n}, k: 72, {padded(kernel, m, n, 72)}" for m, n in sizes]
+    if takes_all(kernel):  # C's map, or D's where it is added to
+        more.insert(
+            0, f"m: 70, n: 136, k: 72, {padded(kernel, 70, 136, 72)}, beta: 1, inplace: true"
+        )
+    text = awkward_for(kernel) + "".join(f"      - {{{group}}}\n" for group in more)
+    made, spec = planned(text, kernel), DataSpec("int", 3)
+    (launch,) = made.launches
+    with ran(device, made, spec) as first, ran(device, made, spec) as second:
+        (there,), (none,) = ([r.params.constants for r in s.ready] for s in (first, second))
+        assert there.groups == CONSTANT_MAPS // there.each < len(launch.groups)
+        assert none.groups == 0  # another session has constant memory
+        assert wrong(made, first, spec) == []
+        assert np.array_equal(first.digests(), second.digests())
+
+
+@pytest.mark.parametrize("kernel", [k for k in ONE_OF_EACH if not k.b_unaligned], ids=named)
+def test_maps_that_are_copied_to_constant_memory_are_those_of_the_next_run(
+    device: CudaDevice, kernel: Kernel
+) -> None:
+    group = f"{{m: 200, n: 256, k: 200, {padded(kernel, 200, 256, 200)}, count: 2}}"
+    made = planned(f"{head_of(kernel)}  - {{name: x, groups: [{group}]}}\n", kernel)
+    with ran(device, made, DataSpec("normal", 5)) as session:
+        (ready,) = session.ready
+        row, own = ready.params.constants.each * MAP_BYTES, session.digests()
+        assert own[0] != own[1]
+        for turn in range(100):
+            session.run()
+            exchanged = turn % 2 == 0
+            for i in range(2):
+                to = ready.constants + i * row, row
+                source = ready.params.maps + (i ^ exchanged) * MAPS * MAP_BYTES, row
+                device.copy_rows(to, source, row, 1, device.stream)
+            session.run()
+            assert np.array_equal(session.digests(), own[::-1] if exchanged else own)
 
 
 @every_fusing_kernel

@@ -15,7 +15,7 @@
 // them; who uses the buffers for anything else waits for it at a barrier before.
 template <int count, int buffers, int bytes>
 __device__ __forceinline__ void add_tile(const float (&sums)[count], const Tile& tile,
-                                         uint32_t part, const Maps* maps,
+                                         uint32_t part, const TensorMap* map,
                                          Staging<buffers, bytes>& staging, uint32_t& turn,
                                          uint32_t consumer) {
     constexpr uint32_t box = ADDED_ROWS * 128;  // bytes, of 32 columns; two of them stand in a place
@@ -36,10 +36,9 @@ __device__ __forceinline__ void add_tile(const float (&sums)[count], const Tile&
         if (thread == 0) ptx::bulk_wait_read<places - 2>();
         ptx::warpgroup_sync(consumer);
         if (thread == 0) {
-            const TensorMap& map = maps[tile.group].c;
             const uint32_t column = tile.n0 + part * 64;
-            ptx::tensor_add(&map, place, column, tile.m0 + row);
-            ptx::tensor_add(&map, place + box, column + 32, tile.m0 + row);
+            ptx::tensor_add(map, place, column, tile.m0 + row);
+            ptx::tensor_add(map, place + box, column + 32, tile.m0 + row);
             ptx::bulk_commit();
         }
         __syncwarp();

@@ -167,7 +167,7 @@ __device__ __forceinline__ void store_16(uint64_t address, uint16_t bits, bool w
 
 // Bring the line at an address into the L2.
 __device__ __forceinline__ void prefetch(const void* address) {
-    asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
+    asm volatile("prefetch.L2 [%0];" ::"l"(address));
 }
 
 }  // namespace ptx

@@ -1,4 +1,4 @@
-// Tensor maps that the device writes: 128 bytes, aligned to 128.
+// Tensor maps: 128 bytes, aligned to 128. Replaced are words of those that the device writes.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +11,10 @@ __device__ __forceinline__ void tensor_map_release() {
 
 __device__ __forceinline__ void tensor_map_acquire(const void* map) {
     asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(map) : "memory");
+}
+
+__device__ __forceinline__ void tensor_map_prefetch(const void* map) {
+    asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
 
 __device__ __forceinline__ void tensor_map_address(uint32_t map, uint64_t address) {

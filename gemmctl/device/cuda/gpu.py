@@ -71,6 +71,7 @@ class Gpu:
         call(driver.cuCtxSetCurrent, self._context)
         self._stream = call(driver.cuStreamCreate, 1)  # 1: does not wait for the default stream
         self._modules: dict[str, Any] = {}
+        self._claimed: set[str] = set()  # files of kernels whose constant memory a session has
         self._room: dict[str, int] = {}  # of a kernel's file
         self._places: dict[tuple[int, int], Ints] = {}
         self._flush_buffer = 0
@@ -146,6 +147,18 @@ class Gpu:
             limit = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             call(driver.cuFuncSetAttribute, found, limit, shared_bytes)
         return found
+
+    def claim_constants(self, file: str, cleanup: ExitStack) -> int:
+        """Where the tensor maps in the constant memory of a kernel's file lie.
+
+        They are one session's until ``cleanup``: 0 while another has them.
+        """
+        if file in self._claimed:
+            return 0
+        self._claimed.add(file)
+        cleanup.callback(self._claimed.discard, file)
+        address, _ = call(driver.cuModuleGetGlobal, self._modules[file], b"constant_maps")
+        return int(address)
 
     def support(self, symbol: str) -> Any:
         """A kernel around the GEMM."""

@@ -14,6 +14,7 @@ from gemmctl.kernels.constants import (
     ADDED_ROWS,
     BOX_ROWS,
     K_TILE,
+    MAP_BYTES,
     MAP_THREADS,
     MAPS,
     RESIDUE_LEAD,
@@ -43,6 +44,20 @@ class Builder:
         device.launch(self.function, (ctas, 1), MAP_THREADS, self.told, stream=stream)
 
 
+@dataclass(frozen=True)
+class Copy:
+    """A copy of the maps of a launch's first groups to constant memory, where its kernel looks."""
+
+    ready: Ready
+
+    def queue(self, device: Gpu, stream: int) -> None:
+        """Queue it on a stream."""
+        params = self.ready.params
+        row = params.constants.each * MAP_BYTES
+        to, source = (self.ready.constants, row), (params.maps, MAPS * MAP_BYTES)
+        device.copy_rows(to, source, row, params.constants.groups, stream)
+
+
 class Builders:
     """The kernels for the launches of one plan, loaded. Operands lie behind ``base``."""
 
@@ -53,8 +68,11 @@ class Builders:
         if any(launch.residues for launch in launches):
             self._of_residues = device.support("build_residues")
 
-    def of(self, ready: Ready) -> Iterator[Builder]:
-        """Those of a launch: of its operands and, if some C comes by residues, of that."""
+    def of(self, ready: Ready) -> Iterator[Builder | Copy]:
+        """Those of a launch: of its operands and, if some C comes by residues, of that.
+
+        Behind them comes the copy to constant memory, if there is room.
+        """
         kernel, params, groups = ready.launch.kernel, ready.params, len(ready.launch.groups)
         if kernel not in self._made:  # there may be a launch for each group
             self._made[kernel] = self._templates(_boxes(kernel))
@@ -78,6 +96,8 @@ class Builders:
                 ctypes.c_uint64(params.residues),
             ]
             yield Builder(self._of_residues, RESIDUES * groups, told)
+        if params.constants.groups:
+            yield Copy(ready)
 
     def _templates(self, boxes: Sequence[Box], *, swizzled: bool = True) -> Any:
         """Tensor maps of types and boxes. Only the box counts: kernels put in the rest."""

@@ -22,6 +22,12 @@ class Ring(ctypes.Structure):
     _fields_ = [("stages", ctypes.c_uint32), ("stage_bytes", ctypes.c_uint32)]
 
 
+class ConstantMaps(ctypes.Structure):
+    """ConstantMaps in records.cuh."""
+
+    _fields_ = [(name, ctypes.c_uint32) for name in ("first", "groups", "each")]
+
+
 class Params(ctypes.Structure):
     """Params in records.cuh."""
 
@@ -37,5 +43,6 @@ class Params(ctypes.Structure):
         ("workspace", ctypes.c_uint64),
         ("maps", ctypes.c_uint64),  # MAPS for each group
         ("residues", ctypes.c_uint64),  # RESIDUES for each, of C by residues; 0: none comes so
+        ("constants", ConstantMaps),
         ("groups", GroupArrays),
     ]

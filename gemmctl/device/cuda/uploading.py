@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -12,8 +12,20 @@ import numpy.typing as npt
 
 from gemmctl.device.cuda import placement
 from gemmctl.device.cuda.gpu import Gpu
-from gemmctl.device.cuda.params import GROUP_ARRAYS, GroupArrays, Params, Ring
-from gemmctl.kernels.constants import FLAGS_PER_TILE, MAP_BYTES, MAPS, RESIDUES
+from gemmctl.device.cuda.params import (
+    GROUP_ARRAYS,
+    ConstantMaps,
+    GroupArrays,
+    Params,
+    Ring,
+)
+from gemmctl.kernels.constants import (
+    CONSTANT_MAPS,
+    FLAGS_PER_TILE,
+    MAP_BYTES,
+    MAPS,
+    RESIDUES,
+)
 from gemmctl.planning import tables
 from gemmctl.planning.arrays import Ints
 from gemmctl.planning.plan import Plan
@@ -35,6 +47,7 @@ class Ready(Loaded):
     """One launch whose tables are on the device, too."""
 
     params: Params
+    constants: int  # where its maps in constant memory begin, if it has any
 
 
 def load(device: Gpu, launch: Launch) -> Loaded:
@@ -93,7 +106,10 @@ def upload(
     maps = block + ends
     residues = maps + MAP_BYTES * MAPS * sum(groups)
     ready = []
-    for one, count, more in zip(loaded, groups, of_residues, strict=True):
+    constants = _constants(device, loaded, plan, cleanup)
+    for one, count, more, (there, told) in zip(
+        loaded, groups, of_residues, constants, strict=True
+    ):
         launch = one.launch
         arrays = GroupArrays(*(next(at) for _ in GROUP_ARRAYS))
         tiles, counter, flags = next(at), next(at), next(at)
@@ -109,9 +125,31 @@ def upload(
             workspace=device.allocate(launch.workspace_bytes, cleanup),
             maps=maps,
             residues=residues if more else 0,
+            constants=told,
             groups=arrays,
         )
-        ready.append(Ready(**vars(one), params=params))
+        ready.append(Ready(**vars(one), params=params, constants=there))
         maps += MAPS * MAP_BYTES * count
         residues += MAP_BYTES * more
     return ready
+
+
+def _constants(
+    device: Gpu, loaded: Sequence[Loaded], plan: Plan, cleanup: ExitStack
+) -> Iterator[tuple[int, ConstantMaps]]:
+    """Where each launch's maps in constant memory begin, and which they are.
+
+    Launches of one file share its CONSTANT_MAPS: who comes first is served first. A graph builds
+    its maps anew, and would have to copy them there every time.
+    """
+    room: dict[str, int] = {}
+    begin = {}
+    for one in loaded:
+        file, each = one.launch.kernel.file, one.launch.maps_each
+        if file not in room:
+            begin[file] = 0 if plan.launch == "graph" else device.claim_constants(file, cleanup)
+            room[file] = CONSTANT_MAPS if begin[file] else 0
+        first = CONSTANT_MAPS - room[file]
+        groups = min(len(one.launch.groups), room[file] // each)
+        room[file] -= groups * each
+        yield begin[file] + first * MAP_BYTES, ConstantMaps(first, groups, each)
