@@ -117,7 +117,8 @@ __device__ __forceinline__ bool consume_tile(Shared<C>& shared, const Params& pa
             store_tile<typename C::Output>(sums, m0, column, target(), shared.staging[consumer],
                                            buffer, consumer);
     };
-    // Where that map is, for the thread that hands boxes over: to find it anew for each would be code at every width.
+    // Where the map of a D that is added to is, for the thread that hands over its boxes: to look it up for each
+    // would be code for each.
     if constexpr (C::adds)
         if (threadIdx.x % 128 == 0 && tile.flags & TILE_ADDED) {
             acquire_c(params, tile.group);

@@ -107,9 +107,7 @@ def upload(
     residues = maps + MAP_BYTES * MAPS * sum(groups)
     ready = []
     constants = _constants(device, loaded, plan, cleanup)
-    for one, count, more, (there, told) in zip(
-        loaded, groups, of_residues, constants, strict=True
-    ):
+    for one, count, more, (there, told) in zip(loaded, groups, of_residues, constants, strict=True):
         launch = one.launch
         arrays = GroupArrays(*(next(at) for _ in GROUP_ARRAYS))
         tiles, counter, flags = next(at), next(at), next(at)
@@ -142,8 +140,8 @@ def _constants(
     Launches of one file share its CONSTANT_MAPS: who comes first is served first. A graph builds
     its maps anew, and would have to copy them there every time.
     """
-    room: dict[str, int] = {}
-    begin = {}
+    begin: dict[str, int] = {}  # of each file's
+    room: dict[str, int] = {}  # maps that are left of them
     for one in loaded:
         file, each = one.launch.kernel.file, one.launch.maps_each
         if file not in room:
