@@ -6,7 +6,6 @@
 // those there that find room.
 #pragma once
 
-#include "ptx/memory.cuh"
 #include "ptx/tensor_map.cuh"
 #include "records.cuh"
 

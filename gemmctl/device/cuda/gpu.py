@@ -149,7 +149,7 @@ class Gpu:
         return found
 
     def claim_constants(self, file: str, cleanup: ExitStack) -> int:
-        """Where the tensor maps in the constant memory of a kernel's file lie.
+        """Where the tensor maps in the constant memory of a kernel's file lie, which is loaded.
 
         They are one session's until ``cleanup``: 0 while another has them.
         """
