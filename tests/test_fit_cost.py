@@ -161,6 +161,7 @@ def test_candidates_come_in_the_order_of_the_plan_not_of_their_times(fit_cost: M
         assert one.choices == other.choices
 
 
+@pytest.fixture(scope="module")
 def family(fit_cost: ModuleType) -> list[Any]:
     """A few lists that are named like those of the family, and two that are not."""
     named = "".join(f"  - {{name: {n}, groups: [{{m: 64, n: 64, k: 64}}]}}\n" for n in FAMILY)
@@ -168,8 +169,8 @@ def family(fit_cost: ModuleType) -> list[Any]:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_halves_have_half_of_every_kind(fit_cost: ModuleType, seed: int) -> None:
-    both = fit_cost.halves(family(fit_cost), seed)
+def test_halves_have_half_of_every_kind(fit_cost: ModuleType, family: list[Any], seed: int) -> None:
+    both = fit_cost.halves(family, seed)
     assert sorted(one.name for half in both for one in half) == sorted([*FAMILY, "long", "square"])
     for half in both:
         kinds = Counter(one.kind for one in half if not one.name.endswith("-beta"))
@@ -178,14 +179,18 @@ def test_halves_have_half_of_every_kind(fit_cost: ModuleType, seed: int) -> None
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_list_and_its_variants_are_in_one_half(fit_cost: ModuleType, seed: int) -> None:
-    first, _ = fit_cost.halves(family(fit_cost), seed)
+def test_a_list_and_its_variants_are_in_one_half(
+    fit_cost: ModuleType, family: list[Any], seed: int
+) -> None:
+    first, _ = fit_cost.halves(family, seed)
     names = {one.name for one in first}
     assert ("decode-002" in names) == ("decode-002-beta" in names)
 
 
-def test_lists_that_ship_are_left_out_one_at_a_time(fit_cost: ModuleType) -> None:
-    sheet = fit_cost.Sheet(family(fit_cost))
+def test_lists_that_ship_are_left_out_one_at_a_time(
+    fit_cost: ModuleType, family: list[Any]
+) -> None:
+    sheet = fit_cost.Sheet(family)
     left = dict(fit_cost.leave_one_out(sheet, fit_cost.fit(sheet)))
     assert left == {"long": 0, "square": 0}
 
