@@ -132,7 +132,7 @@ def test_a_file_behind_links_in_a_circle_is_told_before_anything_runs(
 def test_a_folder_that_is_gone_is_told_before_anything_runs(gemmctl: Command, three: Path) -> None:
     leaves = "import os; os.mkdir('gone'); os.chdir('gone'); os.rmdir('../gone')"
     start = f"{leaves}; from gemmctl.__main__ import main; main()"
-    done = gemmctl("run", three, "-f", "jsonl", "-o", "a.json", python=("-c", start))
+    done = gemmctl("run", three, "-f", "jsonl", "-o", "a.json", python=("-P", "-c", start))
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "gemmctl: cannot save to a.json: No such file or directory\n"
 
