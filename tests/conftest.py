@@ -36,6 +36,12 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
+@pytest.fixture
+def nothing_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if the L2 held none of a D that it adds to, as of one that is much larger than it is."""
+    monkeypatch.setattr("gemmctl.planning.epilogue.ADDED_HELD", 0.0)
+
+
 @pytest.fixture(scope="module", params=["libyaml", "PyYAML"])
 def each_parser(request: pytest.FixtureRequest) -> Iterator[None]:
     """A module's tests run with libyaml and without it."""

@@ -183,6 +183,7 @@ def test_every_value_goes_through_what_there_is_behind_the_sums(more: str, const
     assert cycles(longer, constants=slow) == SLICE / 2 + 3 * 64 * 128
 
 
+@pytest.mark.usefixtures("nothing_held")
 def test_values_that_the_l2_adds_to_d_take_longer() -> None:
     slow, tile = replace(IDEAL, added=3.0), "m: 128, n: 128, d: f32, beta: 1, inplace: true"
     short, long = (

@@ -13,6 +13,7 @@ from gemmctl.planning.tiles import Launch
 from support import cut_as, make_problem
 
 
+@pytest.mark.usefixtures("nothing_held")
 def test_tiles_that_the_l2_adds_are_spread_evenly_among_others() -> None:
     some = make_problem(f32_in_place(2560, 1024), f32_in_place(5120, 64))
     launch = launch_of(some, kernel("128x256", "f32"))
@@ -20,6 +21,7 @@ def test_tiles_that_the_l2_adds_are_spread_evenly_among_others() -> None:
     assert added == [False, True, False] * 20
 
 
+@pytest.mark.usefixtures("nothing_held")
 def test_where_the_l2_adds_few_tiles_they_come_first() -> None:
     some = make_problem(f32_in_place(256, 1024), f32_in_place(5120, 64))
     launch = launch_of(some, kernel("128x256", "f32"))

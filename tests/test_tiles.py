@@ -43,7 +43,7 @@ from gemmctl.kernels.constants import (
     TILE_WORDS,
 )
 from gemmctl.planning import plan, tables
-from gemmctl.planning.epilogue import ADDED_K, ADDED_WHOLE, MIXED_K, SHUFFLED_K
+from gemmctl.planning.epilogue import ADDED_HELD, ADDED_K, ADDED_WHOLE, MIXED_K, SHUFFLED_K
 from gemmctl.planning.exchange import exchanged
 from gemmctl.planning.order import LONG_K
 from gemmctl.planning.tiles import AHEAD_BYTES, ONCE_ROWS, TILE, TURNING_K, Launch
@@ -168,6 +168,7 @@ def test_a_tile_says_whether_d_has_whole_16_byte_words_and_what_comes_behind_alp
     ],
     ids=str,
 )
+@pytest.mark.usefixtures("nothing_held")
 def test_long_sums_of_32_bits_are_added_to_d_where_it_lies(
     changes: dict[str, object], flags: int
 ) -> None:
@@ -199,6 +200,7 @@ def test_long_sums_of_32_bits_are_added_to_d_where_it_lies(
     ],
     ids=str,
 )
+@pytest.mark.usefixtures("nothing_held")
 def test_beside_others_shorter_sums_are_added_up_to_a_share_of_d_that_their_k_decides(
     groups: list[tuple[int, int]], added: list[int]
 ) -> None:
@@ -208,6 +210,25 @@ def test_beside_others_shorter_sums_are_added_up_to_a_share_of_d_that_their_k_de
     )
     flags = {int(tile["group"]): bool(tile["flags"] & TILE_ADDED) for tile in launch.tiles}
     assert [flags[group] for group in range(len(groups))] == added
+
+
+@pytest.mark.parametrize("alpha", [1, 0])  # without a product there is nothing to add
+@pytest.mark.parametrize(
+    ("m", "k", "added"),
+    [
+        (ADDED_HELD / 4096, 1, True),
+        (2 * ADDED_HELD / 4096, ADDED_K / 2, True),
+        (2 * ADDED_HELD / 4096, ADDED_K / 2 - 1, False),
+        (4 * ADDED_HELD / 4096, 3 * ADDED_K / 4, True),
+        (4 * ADDED_HELD / 4096, 3 * ADDED_K / 4 - 1, False),
+    ],
+)
+def test_the_more_of_d_the_l2_holds_the_shorter_are_sums_that_it_adds(
+    m: float, k: float, added: bool, alpha: int
+) -> None:
+    group = f"m: {int(m)}, n: 4096, k: {int(k)}, d: f32, beta: 1, inplace: true, alpha: {alpha}"
+    launch = launch_of(make_problem(group), kernel("128x256", "f32"))
+    assert set((launch.tiles["flags"] & TILE_ADDED > 0).tolist()) == {added and alpha != 0}
 
 
 @pytest.mark.parametrize(

@@ -34,14 +34,20 @@ __device__ __forceinline__ void fetch_tables(const Params& params) {
         ptx::prefetch(reinterpret_cast<const uint8_t*>(constant_maps + there.first) + at);
 }
 
-// One thread readies all barriers, before anybody uses them. Who gives a tile back: the warps that multiply
-// it, the loader, and warps that copy.
+// Two threads of different warps ready the barriers, before anybody uses them: one after the other takes 20 cycles
+// each. Those of the ring.
 template <class C>
-__device__ __forceinline__ void ready_barriers(Shared<C>& shared) {
+__device__ __forceinline__ void ready_stages(Shared<C>& shared) {
     for (int i = 0; i < C::most_stages; ++i) {
         ptx::barrier_init(ptx::shared_address(&shared.full[i]), 1 + C::copying);
         ptx::barrier_init(ptx::shared_address(&shared.empty[i]), C::warps * C::cluster);
     }
+    ptx::fence_barrier_init();
+}
+
+// Those of tiles and turns. Who gives a tile back: the warps that multiply it, the loader, and warps that copy.
+template <class C>
+__device__ __forceinline__ void ready_tiles(Shared<C>& shared) {
     for (int i = 0; i < RECORDS; ++i) {
         ptx::barrier_init(ptx::shared_address(&shared.tile_full[i]), 1);
         if (C::c_first) ptx::barrier_init(ptx::shared_address(&shared.c_there[i]), 1);
@@ -62,24 +68,22 @@ extern "C" __global__ void __launch_bounds__(Config::threads, Config::ctas_per_s
                   "the build leaves too little room beside the ring and the staging buffers");
     Shared<C>& shared = *reinterpret_cast<Shared<C>*>(memory);
 
+    // For who loads, and who asks for maps: they wait for it behind the barrier.
+    const Tile first = first_tile<C>(params, threadIdx.x == 0 || threadIdx.x == 32);
     if (threadIdx.x == 0) {
         if (ptx::shared_address(memory) % 1024 != 0) __trap();  // the swizzle counts from there
-        ready_barriers(shared);
-    } else if (threadIdx.x / 32 == 1) {
-        if constexpr (C::joins) ready_ones<C::Operand>(*shared.ones);
-        copy_first_tile<C>(shared, params);
+        ready_stages(shared);
+    } else if (threadIdx.x == 32) {
+        ready_tiles(shared);
     } else if (threadIdx.x / 64 == 1) {
         fetch_tables(params);
+    } else if (C::joins && threadIdx.x / 32 == 4) {
+        if constexpr (C::joins) ready_ones<C::Operand>(*shared.ones);
     }
     if constexpr (C::cluster == 1)
         __syncthreads();
     else
         ptx::cluster_meet();
-    if (threadIdx.x / 32 == 1) {
-        __syncwarp();
-        // Everybody waits for this, and so for all that the warp has written.
-        if (threadIdx.x == 32) ptx::barrier_arrive(ptx::shared_address(&shared.tile_full[0]));
-    }
 
     // With one CTA per SM the compiler may give each thread 168 registers, too few for 128 sums;
     // the loading warpgroup passes its own on. Two CTAs per SM have small tiles and stay as they are.
@@ -88,9 +92,11 @@ extern "C" __global__ void __launch_bounds__(Config::threads, Config::ctas_per_s
     if (warpgroup == 0) {
         if constexpr (uneven) ptx::registers_release<C::loader_registers>();
         const uint32_t warp = threadIdx.x / 32;
-        if (warp == 0 && threadIdx.x == 0) load_operands<C>(shared, params);
-        if (warp == 1 && threadIdx.x == 32 && (C::cluster == 1 || ptx::cluster_rank() == 0))
-            hand_out_tiles<C>(shared, params);
+        if (warp == 0 && threadIdx.x == 0) load_operands<C>(shared, params, first);
+        if (warp == 1 && threadIdx.x == 32) {
+            prefetch_operands<C>(params, first.group);
+            if (C::cluster == 1 || ptx::cluster_rank() == 0) hand_out_tiles<C>(shared, params);
+        }
         if constexpr (C::b_unaligned)
             if (warp >= 2) copy_b<C>(shared, params);
     } else {

@@ -153,7 +153,8 @@ __device__ __forceinline__ void acquire_residues(const ResidueMaps& residues) {
 
 // One thread of every CTA: keeps the ring full, tile after tile; but for a B that is unaligned.
 template <class C>
-__device__ __forceinline__ void load_operands(Shared<C>& shared, const Params& params) {
+__device__ __forceinline__ void load_operands(Shared<C>& shared, const Params& params, const Tile& first) {
+    show_first_tile(shared, first);
     const uint32_t rank = C::cluster == 1 ? 0 : ptx::cluster_rank();
     const Ring& ring = params.ring;
     Cursor stage = {0, 0};
@@ -162,22 +163,17 @@ __device__ __forceinline__ void load_operands(Shared<C>& shared, const Params& p
         const Tile tile = wait_tile(shared, n);
         if (tile.width == 0) break;
         const Maps& maps = maps_of(params, tile.group);
-        const ResidueMaps& residues = params.residues[tile.group];
-        if (tile.group != last_group) {
-            acquire_operands<C>(params, tile.group);
-            if (tile.c_stages > 0) {
-                if (tile.flags & TILE_RESIDUES)
-                    acquire_residues(residues);
-                else
-                    acquire_c(params, tile.group);
-            }
-            last_group = tile.group;
-        }
+        const bool new_group = tile.group != last_group;
+        if (new_group) acquire_operands<C>(params, tile.group);
+        last_group = tile.group;
         const int b_row = tile.n0 + rank * C::rows;
         const bool c_first = C::c_first && tile.flags & TILE_C_FIRST;
         if constexpr (C::c_first) {
             const Cursor begin = stage;
-            if (c_first) load_c(shared, ring, maps, tile, b_row, stage);
+            if (c_first) {
+                if (new_group) acquire_c(params, tile.group);
+                load_c(shared, ring, maps, tile, b_row, stage);
+            }
             show_c(shared, n, begin);
         }
         const uint32_t bytes = (C::b_unaligned ? 0 : C::b_bytes) + tile.box * C::row_bytes;
@@ -199,10 +195,14 @@ __device__ __forceinline__ void load_operands(Shared<C>& shared, const Params& p
             stage.advance(ring);
         }
         if (tile.c_stages > 0 && !c_first) {
-            if (tile.flags & TILE_RESIDUES)
+            if (tile.flags & TILE_RESIDUES) {
+                const ResidueMaps& residues = params.residues[tile.group];
+                if (new_group) acquire_residues(residues);
                 load_c_residues(shared, ring, residues, tile, b_row, stage);
-            else
+            } else {
+                if (new_group) acquire_c(params, tile.group);
                 load_c(shared, ring, maps, tile, b_row, stage);
+            }
         }
         release_tile(shared, n);  // behind the loads: its fence takes time, and the others need longer
     }

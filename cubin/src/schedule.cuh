@@ -27,7 +27,7 @@ __device__ __forceinline__ const Tile& wait_tile(Shared<C>& shared, uint32_t n) 
 // proxies only along a path with a proxy fence (PTX ISA 9.0, "Proxies" and "Causality Order"). Here it
 // goes from the readers' release through this arrival and wait_released to the acquire there, as in
 // the ISA's example of clusterlaunchcontrol.try_cancel. One fence for a warp is enough: __syncwarp puts
-// the reads of its other lanes before it. The first record, which copy_first_tile stores through the
+// the reads of its other lanes before it. The first record, which show_first_tile stores through the
 // generic proxy, is overwritten behind the same path.
 template <class C>
 __device__ __forceinline__ void release_tile(Shared<C>& shared, uint32_t n) {
@@ -46,19 +46,24 @@ __device__ __forceinline__ void wait_released(Shared<C>& shared, uint32_t n) {
     ptx::acquire_for_copies();
 }
 
-// A cluster's first tile is its own number. A warp asks for it while another readies the barriers, and then for its
-// maps; where its stages begin it knows.
+// A cluster's first tile is its own number, so that every CTA asks for its record itself: those of its threads that
+// want it, in the first instructions of the kernel. (%clusterid would be a division of floats.)
 template <class C>
-__device__ __forceinline__ void copy_first_tile(Shared<C>& shared, const Params& params) {
-    constexpr uint32_t words = sizeof(Tile) / sizeof(uint32_t);
-    const auto* record = reinterpret_cast<const uint32_t*>(&params.tiles[ptx::cluster_id()]);
-    if (threadIdx.x % 32 < words) {
-        const uint32_t word = record[threadIdx.x % 32];
-        if (threadIdx.x % 32 == offsetof(Tile, group) / sizeof(uint32_t)) prefetch_operands<C>(params, word);
-        reinterpret_cast<uint32_t*>(&shared.tiles[0])[threadIdx.x % 32] = word;
-    } else if (threadIdx.x % 32 == words) {
-        shared.next[0] = {0, 0};
-    }
+__device__ __forceinline__ Tile first_tile(const Params& params, bool wanted) {
+    const auto at = reinterpret_cast<uint64_t>(&params.tiles[blockIdx.x / C::cluster]);
+    Tile tile;
+#pragma unroll
+    for (uint32_t i = 0; i < sizeof(Tile) / 16; ++i)
+        reinterpret_cast<uint4*>(&tile)[i] = ptx::load_128(at + 16 * i, wanted);
+    return tile;
+}
+
+// Shows it to all who wait for tile number 0, and to the first of two warpgroups by turns where its stages begin.
+template <class C>
+__device__ __forceinline__ void show_first_tile(Shared<C>& shared, const Tile& tile) {
+    shared.tiles[0] = tile;
+    shared.next[0] = {0, 0};
+    ptx::barrier_arrive(ptx::shared_address(&shared.tile_full[0]));
 }
 
 // One thread of every cluster draws the further tiles from a counter and has their records copied to all
@@ -75,7 +80,7 @@ __device__ __forceinline__ void copy_first_tile(Shared<C>& shared, const Params&
 template <class C>
 __device__ __forceinline__ void hand_out_tiles(Shared<C>& shared, const Params& params) {
     const uint32_t clusters = ptx::cluster_count(), count = params.tile_count;
-    uint32_t index = ptx::cluster_id(), n = 0, done = 0;
+    uint32_t index = blockIdx.x / C::cluster, n = 0, done = 0;
     const auto copy = [&](uint32_t n, uint32_t index) {
         const void* record = params.tiles + index;
         const uint32_t full = ptx::shared_address(&shared.tile_full[n % RECORDS]);

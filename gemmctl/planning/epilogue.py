@@ -16,6 +16,10 @@ from gemmctl.planning.fitting import STRIDE_END
 # shorter sums would wait for. 128 of 1536x2048 with K 512: 1280 us, not 1120; 32 of that size with
 # K of about 1030: 336 instead of 403.
 ADDED_K = 960
+# So much of a problem's D the L2 adds to as it comes, and writes back when the run is over. Of one
+# matrix all of whose D is added, H100, over none of it: up to 17 MB 0.78 to 0.87, 34 MB 0.85 to
+# 0.99; K of 384 and 512 0.99 and 0.93 of 50 MB, 1.03 and 0.99 of 67 MB, 1.15 and 1.09 of 134 MB.
+ADDED_HELD = 34e6 / 4  # elements
 # From which it does beside tiles that read C, spread among them: the two wait for different things.
 # Sums of K are added as long as no more than K over ADDED_WHOLE of all such D is, since the L2 adds
 # while others multiply (docs/kernel.md).
@@ -90,8 +94,9 @@ def added(problem: Problem, groups: Ints) -> Flags:
     """Groups of D = alpha A B + D that the L2 adds up, where D lies: of 32 bits.
 
     TMA adds whole 16-byte words: what it adds behind the end of a row turns NaN there into another.
-    Long sums are added, and of those that are not so long the longest of the problem, for a share
-    of all such D that their K decides: the L2 adds them while other tiles read C.
+    Long sums are added, the fewer of all such D the L2 holds the longer they have to be; and of
+    those that are not so long the longest of the problem, for a share of such D that their K
+    decides: the L2 adds them while other tiles read C.
     """
     if not problem.columns.adds[groups].any():
         return np.zeros(len(groups), bool)
@@ -103,13 +108,15 @@ def all_added(columns: Columns) -> Flags:
     """The same of all groups."""
     adds = columns.adds & (columns.d == TYPE_F32)
     near = columns.ldd * columns.sizes["d"] < STRIDE_END
-    fit = adds & near & columns.whole_words & (columns.depth >= MIXED_K)
+    fit = adds & near & columns.whole_words & (columns.depth > 0)
     by_depth = np.argsort(-columns.depth * fit, kind="stable")
     elements = columns.m * columns.n * adds
     some = np.empty_like(fit)
     most = elements.sum() * columns.depth[by_depth] / ADDED_WHOLE
     some[by_depth] = np.cumsum(elements[by_depth]) <= most
-    found: Flags = fit & (some | (columns.depth >= ADDED_K))
+    some &= columns.depth >= MIXED_K
+    held = min(1.0, ADDED_HELD / max(1, elements.sum()))
+    found: Flags = fit & (some | (columns.depth >= ADDED_K * (1 - held)))
     return found
 
 

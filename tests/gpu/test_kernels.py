@@ -493,13 +493,14 @@ def test_in_place_a_last_row_has_the_same_bits_every_time_whatever_lies_behind_i
 # has tiles that are added and others in turn.
 ADDED_SHAPES = [
     (1, 4, 1024), (17, 64, 1024), (83, 68, 1088), (192, 256, 1417), (250, 196, 1024),
-    (257, 130, 2048), (513, 320, 1100), (64, 60, 16384),
+    (257, 130, 2048), (513, 320, 1100), (64, 60, 16384), (130, 132, 8), (257, 260, 64),
+    (96, 512, 328),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", data.KINDS)
 @pytest.mark.parametrize("kernel", [of for of in FUSING if of.output == "f32"], ids=named)
-def test_long_sums_of_32_bits_are_added_to_d_beside_others_and_the_same_every_time(
+def test_sums_of_32_bits_are_added_to_d_beside_others_and_the_same_every_time(
     device: CudaDevice, kernel: Kernel, kind: data.Kind
 ) -> None:
     groups = ", ".join(

@@ -32,12 +32,13 @@ union Pairs {
     uint32_t of_rows[C::max_width / 2];
 };
 
-// A warp readies the ones, for everybody who learns from it that there is a first tile.
+// A warp readies the ones, for everybody who meets it behind this.
 template <class Operand>
 __device__ __forceinline__ void ready_ones(Ones& ones) {
     const uint32_t lane = threadIdx.x % 32;
     ones.rows[lane / 4][lane % 4] = lane % 4 == 0 ? Operand::one : 0;
     ptx::release_to_own_copies();
+    __threadfence_block();  // where a cluster meets nothing is ordered
 }
 
 // Asks for a tile's bias, which this thread waits for later. Of an odd number of them the last comes with what

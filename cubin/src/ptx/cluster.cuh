@@ -11,12 +11,6 @@ __device__ __forceinline__ uint32_t cluster_rank() {
     return rank;
 }
 
-__device__ __forceinline__ uint32_t cluster_id() {
-    uint32_t id;
-    asm volatile("mov.u32 %0, %%clusterid.x;" : "=r"(id));
-    return id;
-}
-
 __device__ __forceinline__ uint32_t cluster_count() {
     uint32_t count;
     asm volatile("mov.u32 %0, %%nclusterid.x;" : "=r"(count));

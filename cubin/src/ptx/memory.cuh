@@ -133,6 +133,17 @@ __device__ __forceinline__ uint32_t load_32(uint64_t address, bool wanted) {
     return bits;
 }
 
+__device__ __forceinline__ uint4 load_128(uint64_t address, bool wanted) {
+    uint4 word;
+    asm volatile(
+        "{\n.reg .pred wanted;\nsetp.ne.b32 wanted, %5, 0;\nmov.b32 %0, 0;\nmov.b32 %1, 0;\n"
+        "mov.b32 %2, 0;\nmov.b32 %3, 0;\n@wanted ld.global.v4.u32 {%0, %1, %2, %3}, [%4];\n}"
+        : "=r"(word.x), "=r"(word.y), "=r"(word.z), "=r"(word.w)
+        : "l"(address), "r"(uint32_t{wanted})
+        : "memory");
+    return word;
+}
+
 // To global memory: a plain pointer made from a number is a generic one, and slower.
 __device__ __forceinline__ void store_128(uint64_t address, uint4 word) {
     asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(address), "r"(word.x),
