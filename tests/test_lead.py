@@ -133,6 +133,20 @@ def test_problems_that_no_peer_was_timed_on_are_in_no_row(tmp_path: Path) -> Non
     assert lead(saved).stdout.splitlines()[1:] == ["no peer was timed on any problem"]
 
 
+def test_a_reader_that_has_seen_enough_ends_it_without_a_word(tmp_path: Path) -> None:
+    behind = {f"p{i}": peer(1.1, 1.05, 1.15) for i in range(3000)}  # more than a pipe holds
+    path = save(tmp_path / "a.json", problem("lora-001", **behind))
+    command = [sys.executable, ROOT / "tools" / "lead.py", path]
+    with subprocess.Popen(
+        command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as tool:
+        assert tool.stdout is not None
+        assert tool.stderr is not None
+        assert tool.stdout.readline().startswith(str(path))
+        tool.stdout.close()
+        assert tool.stderr.read() == ""
+
+
 def test_what_is_no_saved_run_is_refused_with_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text("[]")
     found = lead(tmp_path / "x.json")

@@ -203,8 +203,8 @@ def main() -> None:
     if told.measure and len(told.files) > 1:
         parser.error("--measure saves to one file")
     try:
-        with tempfile.TemporaryDirectory() as folder:
-            if told.measure:
+        if told.measure:
+            with tempfile.TemporaryDirectory() as folder:
                 if told.family is None:
                     command = [sys.executable, "-m", "gemmctl", "gen", "family", folder]
                     subprocess.run(command, check=True)
@@ -212,6 +212,7 @@ def main() -> None:
                 if not files:
                     parser.error(f"there are no lists in {told.family}")
                 measure(files, told.files[0], told.against, told.options, told.seconds)
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `| head` may have seen enough
         show(told.files)
     except UsageError as error:
         sys.exit(f"{error}")
