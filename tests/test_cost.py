@@ -139,6 +139,17 @@ def test_two_ctas_on_one_sm_share_it(count: int, times: float) -> None:
     assert cycles(f"m: 128, n: {64 * count}, k: 64", name="64x128") == times * alone
 
 
+@pytest.mark.parametrize(("store", "times"), [(0.0, 2), (2.0, 3.5), (14.0, 15.125)])
+def test_one_of_two_ctas_on_an_sm_multiplies_alone_while_the_other_stores(
+    store: float, times: float
+) -> None:
+    """Its K tile takes half as long for the share of the time in which the other stores."""
+    alone = cycles("m: 128, n: 64, k: 64", name="64x128")
+    storing = replace(IDEAL, shared_latency=store * alone)
+    both = cycles(f"m: 128, n: {64 * 264}, k: 64", name="64x128", constants=storing)
+    assert both == pytest.approx(times * alone)
+
+
 def test_a_gpu_of_half_the_sms_takes_twice_as_long() -> None:
     some = make_problem(tiles(132))
     half = replace(launch_of(some), machine=Machine(66))
@@ -581,8 +592,9 @@ def played(launch: Launch) -> float:
     sharing = max(1, launch.clusters * kernel.cluster / launch.machine.sm_count)
     of_group = launch.rows / launch.high
     columns = np.maximum(of_group / 2, (64 + of_group) / 4)[tiles["group"]]
-    slices = kernel.rows // 64 * 4 * columns * sharing  # of a K tile
-    multiply = slices * k_tiles
+    multiply = kernel.rows // 64 * 4 * columns * k_tiles
+    together = multiply * sharing
+    multiply = multiply * (1 + (sharing - 1) * together / (together + 7))
     taken, end = 7 + multiply, 0.0
     if kernel.pingpong:
         taken = np.where(sums, 7, np.maximum((7 + multiply) / 2, multiply))

@@ -50,6 +50,7 @@ struct Config {
     // Whether a bias may join the sums. Where warpgroups share tiles the main loop would take an
     // instruction more for it.
     static constexpr bool joins = pingpong && !d_across;
+    static constexpr bool gelu_in_pieces = !pingpong && ctas_per_sm == 1;  // activation.cuh
     // Whether the L2 may add alpha A B to D.
     static constexpr bool adds = !Output::half && !d_across;
     static constexpr int row_bytes = K_TILE * 2;

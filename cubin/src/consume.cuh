@@ -195,7 +195,7 @@ __device__ __forceinline__ bool consume_tile(Shared<C>& shared, const Params& pa
                 multiply_tile<C, w, begins>(sums, shared, ring, stage, tile, consumer);       \
             } else {                                                                          \
                 begin_turn(0);                                                                \
-                if constexpr (C::b_unaligned)                                                  \
+                if constexpr (C::b_unaligned)                                                 \
                     multiply_tile_held<C, w>(sums, shared, ring, stage, tile, params.groups,  \
                                              consumer);                                       \
                 else                                                                          \
@@ -206,8 +206,8 @@ __device__ __forceinline__ bool consume_tile(Shared<C>& shared, const Params& pa
             scale(sums, ending.alpha);                                                        \
             if constexpr (C::joins)                                                           \
                 if (ending.joined())                                                          \
-                    join_bias<C, w>(sums, *shared.ones, *aside.pairs, shared.staging[consumer],    \
-                                    ending.flags, consumer);                                      \
+                    join_bias<C, w>(sums, *shared.ones, *aside.pairs,                         \
+                                    shared.staging[consumer], ending.flags, consumer);        \
             if (fine(w) || (C::d_across ? ending.splits == 0 : ending.plain())) {             \
                 /* Where D lies is there; by rows, a later barrier shows it. */               \
                 if (C::d_across && C::pingpong) ptx::warpgroup_sync(consumer);                \
@@ -217,7 +217,7 @@ __device__ __forceinline__ bool consume_tile(Shared<C>& shared, const Params& pa
                     store_split<C>(sums[i], params, tile, part_of<C>(consumer, i), consumer); \
                 __syncwarp();                                                                 \
                 break;                                                                        \
-            } else if (C::adds && ending.added()) {                                              \
+            } else if (C::adds && ending.added()) {                                           \
                 Kept kept = keep();                                                           \
                 give_back_early(C::pingpong);                                                 \
                 add_blocks(sums, kept, 0);                                                    \

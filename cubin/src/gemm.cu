@@ -6,13 +6,14 @@
 // without another kernel. docs/kernel.md explains the choices.
 //
 // Roles: warp 0 loads A, B and C, warp 1 hands out tiles, the other warpgroups multiply and store. Warps 2 and
-// 3 copy a B that is unaligned.
+// 3 copy a B that is unaligned, or fetch a D that is added to.
 #include <cstddef>
 
 #include "config.cuh"
 #include "consume.cuh"
 #include "copy.cuh"
 #include "epilogue/joined.cuh"
+#include "fetch.cuh"
 #include "load.cuh"
 #include "maps.cuh"
 #include "ptx/barriers.cuh"
@@ -77,7 +78,7 @@ extern "C" __global__ void __launch_bounds__(Config::threads, Config::ctas_per_s
         ready_tiles(shared);
     } else if (threadIdx.x / 64 == 1) {
         fetch_tables(params);
-    } else if (C::joins && threadIdx.x / 32 == 4) {
+    } else if (threadIdx.x / 32 == 4) {
         if constexpr (C::joins) ready_ones<C::Operand>(*shared.ones);
     }
     if constexpr (C::cluster == 1)
@@ -97,8 +98,11 @@ extern "C" __global__ void __launch_bounds__(Config::threads, Config::ctas_per_s
             prefetch_operands<C>(params, first.group);
             if (C::cluster == 1 || ptx::cluster_rank() == 0) hand_out_tiles<C>(shared, params);
         }
-        if constexpr (C::b_unaligned)
+        if constexpr (C::b_unaligned) {
             if (warp >= 2) copy_b<C>(shared, params);
+        } else if constexpr (C::adds) {
+            if (warp >= 2) fetch_added<C>(params);
+        }
     } else {
         if constexpr (uneven) ptx::registers_claim<C::consumer_registers>();
         consume_tiles<C>(shared, params, warpgroup - 1);

@@ -99,8 +99,10 @@ __device__ __forceinline__ void wait_empty(Shared<C>& shared, const Cursor& stag
 
 // C of a tile, in stages of their own: 128 bytes of its rows in each.
 template <class C>
-__device__ __forceinline__ void load_c(Shared<C>& shared, const Ring& ring, const Maps& maps,
-                                       const Tile& tile, int column, Cursor& stage) {
+__device__ __forceinline__ void load_c(Shared<C>& shared, const Params& params, const Maps& maps,
+                                       const Tile& tile, int column, bool new_group, Cursor& stage) {
+    if (new_group) acquire_c(params, tile.group);
+    const Ring& ring = params.ring;
     const int step = C::rows / tile.c_stages;  // columns: 64, or 32 of a C of 32 bits
     for (uint32_t i = 0; i < tile.c_stages; ++i) {
         const uint32_t full = ptx::shared_address(&shared.full[stage.index]);
@@ -171,8 +173,7 @@ __device__ __forceinline__ void load_operands(Shared<C>& shared, const Params& p
         if constexpr (C::c_first) {
             const Cursor begin = stage;
             if (c_first) {
-                if (new_group) acquire_c(params, tile.group);
-                load_c(shared, ring, maps, tile, b_row, stage);
+                load_c(shared, params, maps, tile, b_row, new_group, stage);
             }
             show_c(shared, n, begin);
         }
@@ -200,8 +201,7 @@ __device__ __forceinline__ void load_operands(Shared<C>& shared, const Params& p
                 if (new_group) acquire_residues(residues);
                 load_c_residues(shared, ring, residues, tile, b_row, stage);
             } else {
-                if (new_group) acquire_c(params, tile.group);
-                load_c(shared, ring, maps, tile, b_row, stage);
+                load_c(shared, params, maps, tile, b_row, new_group, stage);
             }
         }
         release_tile(shared, n);  // behind the loads: its fence takes time, and the others need longer

@@ -201,19 +201,7 @@ def copying(nbytes: int, machine: Machine, constants: Constants = FITTED) -> flo
 
 
 def times_of(work: Work, constants: Constants) -> Times:
-    """What entries take.
-
-    A K tile takes the longer of its wgmma time and the time until its operands are there, which all
-    stages wait for at one time but that at work: CTAs that share an SM share both. Where warpgroups
-    take turns, one stores while the other multiplies.
-    """
-    multiply = work.multiply * work.sharing
-    fed = work.fed + constants.crossed * work.crossed + constants.crowded * work.crowded
-    of_clusters = constants.joint_latency + constants.slow_latency * work.last_wave
-    until_full = constants.stage_latency + of_clusters * work.joint
-    feed = np.maximum(fed * work.sharing / constants.feed_bytes, until_full / (work.stages - 1))
-    per_k_tile = _both(multiply, feed, constants.exposed_feed)
-    per_k_tile = per_k_tile * (1 + constants.unaligned * work.unaligned)
+    """What entries take. Where warpgroups take turns, one stores while the other multiplies."""
     turn = np.where(work.finished, constants.finished_latency, constants.turn_latency)
     alone = np.where(work.shared, constants.shared_latency, constants.tile_latency)
     by_columns = np.where(work.shuffled, constants.shuffled, constants.lined)
@@ -221,16 +209,34 @@ def times_of(work: Work, constants: Constants) -> Times:
     latency = np.where(work.pingpong, turn, alone) * lined + constants.draw_latency * work.late
     per_value = sum(getattr(constants, name) * share for name, share in work.steps.items())
     per_value = per_value * lined
-    whole, end = _tile(
-        work, work.k_tiles * per_k_tile, latency + per_value * work.values, constants
-    )
+    store = latency + per_value * work.values
+    whole, end = _tile(work, _multiplying(work, work.k_tiles, store, constants), store, constants)
     widest = np.where((work.uneven > 1) & (work.parts == 1), whole * work.uneven, 0.0)
     if not (work.parts > 1).any():
         return Times(whole, end, whole, whole, widest)
-    multiplied = -(-work.k_tiles // work.parts) * per_k_tile
-    part, _ = _tile(work, multiplied, latency + constants.part_value * work.values, constants)
+    store = latency + constants.part_value * work.values
+    multiply = _multiplying(work, -(-work.k_tiles // work.parts), store, constants)
+    part, _ = _tile(work, multiply, store, constants)
     adding = (per_value + constants.sum_value * work.parts) * work.sum_values * work.sharing
     return Times(whole, end, part, constants.sum_latency + adding, widest)
+
+
+def _multiplying(work: Work, k_tiles: Ints, store: Floats, constants: Constants) -> Floats:
+    """Cycles that so many K tiles take, of entries whose sums then take so long to be stored.
+
+    A K tile takes the longer of its wgmma time and the time until its operands are there, which all
+    stages wait for at one time but that at work: CTAs that share an SM share both, but while the
+    other stores.
+    """
+    together = k_tiles * work.multiply * work.sharing
+    sharing = 1 + (work.sharing - 1) * together / np.maximum(together + store, 1.0)
+    fed = work.fed + constants.crossed * work.crossed + constants.crowded * work.crowded
+    of_clusters = constants.joint_latency + constants.slow_latency * work.last_wave
+    until_full = constants.stage_latency + of_clusters * work.joint
+    feed = np.maximum(fed * sharing / constants.feed_bytes, until_full / (work.stages - 1))
+    per_k_tile = _both(work.multiply * sharing, feed, constants.exposed_feed)
+    found: Floats = k_tiles * per_k_tile * (1 + constants.unaligned * work.unaligned)
+    return found
 
 
 def _tile(

@@ -38,19 +38,51 @@ __device__ __forceinline__ float gelu_tanh(float x) {
     return share_of(x, x * fmaf(-0.1029432397f, bounded_square(x, 100.0f), -2.3022081985f));
 }
 
-// Puts the sums of one of a thread's two columns through a function.
-template <int column, int count, class Function>
-__device__ __forceinline__ void transform(float (&sums)[count], const Function& function) {
+// Puts the first sums of a thread through a function, or only those of the first of its two columns.
+template <int first, int count, class Function>
+__device__ __forceinline__ void transform(float (&sums)[count], bool gated, const Function& function) {
+    const auto column = [&](int begin) {
 #pragma unroll
-    for (int i = 2 * column; i < count; i += 4) {
-        sums[i] = function(sums[i]);
-        sums[i + 1] = function(sums[i + 1]);
+        for (int i = begin; i < first; i += 4) {
+            sums[i] = function(sums[i]);
+            sums[i + 1] = function(sums[i + 1]);
+        }
+    };
+    column(0);
+    if (!gated) column(2);
+}
+
+// How many of them gelu takes at one time where warpgroups share tiles: its instructions for more do not stay in
+// the caches beside the rest of a tile's. Pingpong kernels have no registers for what that takes, and where two
+// CTAs share an SM it gains nothing.
+constexpr int PIECE = 32;
+
+// The first numbers go behind the others.
+template <int count>
+__device__ __forceinline__ void rotate(float (&sums)[count]) {
+    float first[PIECE];
+#pragma unroll
+    for (int i = 0; i < PIECE; ++i) first[i] = sums[i];
+#pragma unroll
+    for (int i = 0; i < count - PIECE; ++i) sums[i] = sums[i + PIECE];
+#pragma unroll
+    for (int i = 0; i < PIECE; ++i) sums[count - PIECE + i] = first[i];
+}
+
+// Puts sums through gelu, one piece after the other by the same code.
+template <bool in_pieces, int count>
+__device__ __forceinline__ void gelu(float (&sums)[count], bool gated) {
+    constexpr int piece = in_pieces && count % PIECE == 0 ? PIECE : count;
+#pragma unroll 1
+    for (int done = 0; done < count; done += piece) {
+        transform<piece>(sums, gated, [](float x) { return gelu(x); });
+        if constexpr (piece < count) rotate(sums);
     }
 }
 
-// The same through silu. Four numbers at a time go through three stages, each a step behind those before
-// them, or two where the special function unit has to answer: no other warp hides its latency, and ptxas on
-// its own has all numbers wait for it at one time, for which there are no registers.
+// Puts the sums of one of a thread's two columns through silu. Four numbers at a time go through three stages, each a
+// step behind those before them, or two where the special function unit has to answer: no other warp hides its
+// latency, and ptxas on its own has all numbers wait for it at one time, for which there are no registers.
 template <int column, int count>
 __device__ __forceinline__ void silu(float (&sums)[count]) {
     constexpr int quads = count / 8;
@@ -80,21 +112,19 @@ __device__ __forceinline__ void silu(float (&sums)[count]) {
 
 // Puts a warpgroup's sums through an activation, by its code; with a gate only those of the first column,
 // which it then multiplies by those of the other.
-template <int count>
+template <bool in_pieces = false, int count>
 __device__ __forceinline__ void activate(float (&sums)[count], uint32_t activation, bool gated) {
+    if (activation == ACTIVATION_NONE && !gated) return;  // past all their code, not by way of each
     const auto relu = [](float x) { return ptx::max_or_nan(x, 0.0f); };
     if (activation == ACTIVATION_SILU) {
         silu<0>(sums);
         if (!gated) silu<1>(sums);
     } else if (activation == ACTIVATION_GELU_TANH) {
-        transform<0>(sums, gelu_tanh);
-        if (!gated) transform<1>(sums, gelu_tanh);
+        transform<count>(sums, gated, gelu_tanh);
     } else if (activation == ACTIVATION_GELU) {
-        transform<0>(sums, gelu);
-        if (!gated) transform<1>(sums, gelu);
+        gelu<in_pieces>(sums, gated);
     } else if (activation == ACTIVATION_RELU) {
-        transform<0>(sums, relu);
-        if (!gated) transform<1>(sums, relu);
+        transform<count>(sums, gated, relu);
     }
     if (gated) {
 #pragma unroll

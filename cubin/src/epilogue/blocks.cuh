@@ -60,7 +60,7 @@ __device__ __forceinline__ void store_blocks(float (&sums)[blocks][count], Share
             add_along_m(sums[0], line, thread);
         }
         if constexpr (fuses)
-            if (follows) activate(sums[0], kinds.activation, flags & TILE_GATED);
+            if (follows) activate<C::gelu_in_pieces>(sums[0], kinds.activation, flags & TILE_GATED);
         if (flags & TILE_RELU) activate(sums[0], ACTIVATION_RELU, false);
         if (ending.words())
             store_tile<typename C::Output>(sums[0], tile.m0, column, d, staging, turn, consumer);

@@ -24,6 +24,11 @@ __device__ __forceinline__ void bulk_load_multicast(uint32_t to, const void* fro
         : "memory");
 }
 
+// 16-byte multiples from global memory into the L2.
+__device__ __forceinline__ void bulk_prefetch(uint64_t from, uint32_t bytes) {
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
+}
+
 // How long the L2 keeps what a load brings: as without a hint, or only while nothing else needs the room
 // (createpolicy.fractional.L2::evict_first of all of it). No hint is not what createpolicy makes of
 // ::evict_normal, 0x16f0000000000000: with that, lists of 20 to 80 us took up to 40% longer on an H200.

@@ -1,0 +1,34 @@
+// The D that a CTA's first sums are added to: brought into the L2 by warps that have nothing else to do.
+#pragma once
+
+#include "ptx/bulk.cuh"
+#include "ptx/cluster.cuh"
+#include "records.cuh"
+
+constexpr uint32_t FETCHING = 64;       // threads: two warps
+constexpr uint32_t FETCH_AFTER = 1000;  // ns, so that the loader's first boxes come before
+
+// The L2 would ask for these lines when the sums come, all at the end of the first tiles. Where there are more than
+// two for each, later sums come while others multiply, and asking only holds up what operands wait for.
+template <class C>
+__device__ __forceinline__ void fetch_added(const Params& params) {
+    const uint32_t rank = C::cluster == 1 ? 0 : ptx::cluster_rank();
+    const Groups& groups = params.groups;
+    const uint32_t clusters = ptx::cluster_count();
+    uint32_t index = blockIdx.x / C::cluster;
+    if (params.tile_count > 2 * clusters) return;
+#pragma unroll 1
+    for (int turn = 0; turn < (C::pingpong ? 2 : 1) && index < params.tile_count; ++turn) {
+        const Tile& tile = params.tiles[index];
+        if (!(tile.flags & TILE_ADDED) || tile.splits > 0) return;
+        if (turn == 0) __nanosleep(FETCH_AFTER);
+        const uint32_t column = tile.n0 + rank * C::rows, n = groups.n[tile.group];
+        if (column >= n) return;
+        const uint64_t pitch = groups.ld_d[tile.group] * 4, first = groups.ptr_d[tile.group] + column * 4;
+        const uint32_t bytes = min(uint32_t{C::rows}, n - column) * 4;
+        const uint32_t end = min(tile.m0 + tile.width, groups.m[tile.group]);
+        for (uint32_t row = tile.m0 + threadIdx.x % FETCHING; row < end; row += FETCHING)
+            ptx::bulk_prefetch(first + row * pitch, bytes);
+        index += clusters;
+    }
+}
