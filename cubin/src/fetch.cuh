@@ -1,14 +1,27 @@
-// The D that a CTA's first sums are added to: brought into the L2 by warps that have nothing else to do.
+// What two warps that have nothing else to do bring into the L2: the tables, and the D that a CTA's first sums are
+// added to.
 #pragma once
 
+#include "maps.cuh"
 #include "ptx/bulk.cuh"
 #include "ptx/cluster.cuh"
+#include "ptx/memory.cuh"
 #include "records.cuh"
 
-constexpr uint32_t FETCHING = 64;       // threads: two warps
+constexpr uint32_t FETCHING = 64;       // threads of a CTA
 constexpr uint32_t FETCH_AFTER = 1000;  // ns, so that the loader's first boxes come before
 
-// The L2 would ask for these lines when the sums come, all at the end of the first tiles. Where there are more than
+// The tables, by all CTAs together, as far as one line for each thread goes. Otherwise every first use of a record, a
+// map or a group would wait for memory, one after the other.
+__device__ __forceinline__ void fetch_tables(const Params& params) {
+    const uint64_t at = (blockIdx.x * uint64_t{FETCHING} + threadIdx.x % FETCHING) * 128;
+    if (at < params.tables_bytes) ptx::prefetch(params.tables + at);
+    const ConstantMaps& there = params.constants;
+    if (at < there.groups * there.each * sizeof(TensorMap))
+        ptx::prefetch(reinterpret_cast<const uint8_t*>(constant_maps + there.first) + at);
+}
+
+// D that is added to: the L2 would ask for these lines when the sums come, all at the end of the first tiles. Where there are more than
 // two for each, later sums come while others multiply, and asking only holds up what operands wait for.
 template <class C>
 __device__ __forceinline__ void fetch_added(const Params& params) {

@@ -24,17 +24,6 @@
 #include "schedule.cuh"
 #include "shared.cuh"
 
-// Two warps that have nothing else to do, in all CTAs together: bring the tables into the L2, as far as
-// one line for each thread goes. Otherwise every first use of a record, a map or a group would wait for
-// memory, one after the other.
-__device__ __forceinline__ void fetch_tables(const Params& params) {
-    const uint64_t at = (blockIdx.x * uint64_t{64} + threadIdx.x % 64) * 128;
-    if (at < params.tables_bytes) ptx::prefetch(params.tables + at);
-    const ConstantMaps& there = params.constants;
-    if (at < there.groups * there.each * sizeof(TensorMap))
-        ptx::prefetch(reinterpret_cast<const uint8_t*>(constant_maps + there.first) + at);
-}
-
 // Two threads of different warps ready the barriers, before anybody uses them: one after the other takes 20 cycles
 // each. Those of the ring.
 template <class C>

@@ -172,9 +172,7 @@ __device__ __forceinline__ void load_operands(Shared<C>& shared, const Params& p
         const bool c_first = C::c_first && tile.flags & TILE_C_FIRST;
         if constexpr (C::c_first) {
             const Cursor begin = stage;
-            if (c_first) {
-                load_c(shared, params, maps, tile, b_row, new_group, stage);
-            }
+            if (c_first) load_c(shared, params, maps, tile, b_row, new_group, stage);
             show_c(shared, n, begin);
         }
         const uint32_t bytes = (C::b_unaligned ? 0 : C::b_bytes) + tile.box * C::row_bytes;
