@@ -53,6 +53,7 @@ from gemmctl.planning import plan, tables
 from gemmctl.planning.plan import Launching, Plan
 from gemmctl.planning.tables import Tables
 from gemmctl.planning.tiles import TILE, Launch
+from gemmctl.planning.tiling import Choice
 from sources import members, offsets, parameters, size
 from support import make_problem
 
@@ -350,9 +351,15 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
     return made
 
 
-def plan_of(*groups: str, launch: Launching = "grouped", kernel: str | None = None) -> Plan:
+def plan_of(
+    *groups: str,
+    launch: Launching = "grouped",
+    kernel: str | None = None,
+    choice: Choice | None = None,
+) -> Plan:
     kernels = [one for one in KERNELS if kernel in (None, one.name)]
-    (made,) = plan.make([make_problem(*groups)], kernels, launch=launch)
+    chosen = {"p": [choice]} if choice else None
+    (made,) = plan.make([make_problem(*groups)], kernels, launch=launch, chosen=chosen)
     return made
 
 
@@ -843,6 +850,16 @@ def test_a_tile_list_ends_with_an_entry_of_width_0(driver: Driver, session: Cuda
         listed = at(params.tiles, TILE, count + 1)
         assert np.array_equal(listed[:count], table.tiles)
         assert listed["width"][count] == 0
+
+
+def test_parts_of_few_sums_begin_on_ctas_that_lie_apart(driver: Driver) -> None:
+    made = plan_of("m: 10, n: 6144, k: 2048", choice=Choice("128x256", 256, 2))
+    with CudaDevice().open(made, SPEC) as session:
+        ((_, params, table),) = given(driver, session)
+    first = at(params.tiles, TILE, 132)
+    waits = first["k_tiles"] == 0
+    assert np.bincount(np.flatnonzero(waits) * 4 // 132).tolist() == [9, 9, 9, 9]
+    assert sorted(first.tolist()) == sorted(table.tiles[:132].tolist())
 
 
 def test_a_launch_is_told_how_far_ahead_tiles_may_be_taken(

@@ -53,16 +53,21 @@ class Ready(Loaded):
 def load(device: Gpu, launch: Launch) -> Loaded:
     """Load a launch's kernel and see how many clusters of it fit.
 
-    CTAs without a cluster are neighbours as they are. Split sums stay in their order: neighbours in
-    the list are parts of one sum, and share nothing (`longk` took 5 to 8% longer).
+    CTAs without a cluster are neighbours as they are. Split sums stay in their order, since
+    neighbours in the list are parts of one sum, and share nothing (`longk` took 5 to 8% longer);
+    but where CTAs only wait for others, those lie apart.
     """
-    kernel, count, k_tiles = launch.kernel, len(launch.tiles), launch.k_tiles
+    kernel, tiles, k_tiles = launch.kernel, launch.tiles, launch.k_tiles
     function = device.function(kernel.file, kernel.symbol, kernel.shared_bytes)
-    clusters = min(launch.clusters, device.room(function, kernel))
-    order = np.arange(count)
-    if count and not launch.slots:
-        places = device.places(kernel, clusters) if kernel.cluster > 1 else np.arange(clusters)
-        order = placement.dealt(count, places, alike=bool(k_tiles.min() == k_tiles.max()))
+    clusters, single = min(launch.clusters, device.room(function, kernel)), kernel.cluster == 1
+    order = np.arange(len(tiles))
+    if clusters:
+        places = np.arange(clusters) if single else device.places(kernel, clusters)
+        if launch.slots:
+            order = placement.apart(tiles["k_tiles"] > 0, places)
+        else:
+            alike = bool(k_tiles.min() == k_tiles.max())
+            order = placement.dealt(len(tiles), places, alike, single)
     return Loaded(launch, function, clusters, order)
 
 
