@@ -278,9 +278,16 @@ def test_every_stage_but_that_at_work_hides_latency() -> None:
 def test_a_seventh_stage_of_each_of_two_ctas_hides_no_more_latency() -> None:
     constants = replace(IDEAL, stage_latency=40 * SLICE)
     six, nine = (
-        cycles(f"m: {m}, n: 64, k: 640", name="64x128", constants=constants) for m in (64, 16)
+        cycles(f"m: {m}, n: 64, k: 640, count: 264", name="64x128", constants=constants)
+        for m in (64, 16)
     )
     assert six == nine == 10 * 40 * SLICE / 5
+
+
+def test_a_cta_that_has_an_sm_to_itself_hides_latency_with_all_of_its_stages() -> None:
+    constants = replace(IDEAL, stage_latency=40 * SLICE)
+    taken = cycles("m: 16, n: 64, k: 640, count: 132", name="64x128", constants=constants)
+    assert taken == 10 * 40 * SLICE / (9 - 1)  # of 8 KB of B and 2 of A
 
 
 def test_no_byte_hides_how_long_parts_are_added_up() -> None:

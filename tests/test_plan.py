@@ -742,13 +742,13 @@ def test_planning_says_how_long_it_took(monkeypatch: pytest.MonkeyPatch) -> None
 AS_BEFORE = {
     "big1": ("128x256-c2 w256", "623811e504e2482f"),
     "decode256": ("128x192-c2p w192", "5e79ea2d06b788d4"),
-    "edge": ("64x128 w128 k/4+64x128 w128", "820ad79413610e1c"),
+    "edge": ("64x128 w128 k/4+64x128 w128", "33738aa932c9b89e"),
     "hetero64": ("128x192-c2p w192", "9e57f7fba90d19c7"),
     "longk": ("128x192-c2p w192 k/8", "289cf2a248518fae"),
     "qwen3_dn_z": ("128x192-c2p w192", "62329f86171b8046"),
     "ragged": (
         "64x128 w64+64x128 w128+64x128 w128+64x128 w96+64x128 w96+64x128 w96",
-        "62bdd2175a9ff218",
+        "fb1146b3e3085761",
     ),
     "tiny1k": ("128x256 w256", "dfe3a2620b79726f"),
 }

@@ -161,7 +161,7 @@ def test_activations_and_gates_are_numbered_as_they_are_listed() -> None:
 def test_tiles_and_their_rows_are_those_of_the_launch() -> None:
     made = plan_of(*GROUPS)
     for launch, table in zip(made.launches, built(made), strict=True):
-        assert table.box.tolist() == (launch.boxes // WIDTH_STEP - 1).tolist()
+        assert table.box.tolist() == (launch.loaded // WIDTH_STEP - 1).tolist()
         assert np.array_equal(table.tiles, launch.tiles)
 
 

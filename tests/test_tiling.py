@@ -80,7 +80,28 @@ def test_with_operands_exchanged_a_product_is_cut_as_that_of_its_operands_the_ot
 def test_what_is_behind_the_sums_has_fewer_widths(changes: str, m: int, widths: int) -> None:
     some = make_problem(f"m: {m}, n: 64, k: 64, {changes}")
     launch = launch_of(some, kernel("128x192-c2p"))
-    assert set(launch.tiles["box"].tolist()) == set(launch.widths.tolist()) == {widths}
+    assert set(launch.boxes.tolist()) == set(launch.widths.tolist()) == {widths}
+
+
+@pytest.mark.parametrize(
+    ("changes", "m", "width", "rows"),
+    [
+        ("activation: silu", 1, 32, 16),
+        ("activation: silu", 17, 32, 32),
+        ("activation: silu", 33, 64, 48),
+        ("activation: silu", 80, 128, 80),
+        ("beta: 1, ldc: 65", 33, 64, 48),
+        ("activation: silu", 300, 256, 256),  # two tiles, which share a tensor map
+        ("", 33, 48, 48),
+    ],
+)
+def test_of_a_single_row_of_tiles_no_more_is_loaded_than_is_there(
+    changes: str, m: int, width: int, rows: int
+) -> None:
+    launch = launch_of(make_problem(f"m: {m}, n: 64, k: 64, {changes}"), kernel("128x256-c2"))
+    assert set(launch.widths.tolist()) == {width} and launch.loaded.tolist() == [rows]
+    assert set(launch.tiles["box"].tolist()) == {rows}
+    assert launch.boxes.tolist() == [width]  # what stages have room for
 
 
 @pytest.mark.parametrize(
@@ -174,7 +195,7 @@ def test_where_k_lies_across_a_whole_boxes_are_loaded_and_no_more_is_multiplied(
 
 @given(cuts() | joined_cuts())
 def test_every_tile_has_a_width_that_its_kernel_has_code_for(drawn: Cut) -> None:
-    _, launch = drawn
+    some, launch = drawn
     tiles = launch.tiles[launch.tiles["k_tiles"] > 0]
     fine = tiles["width"] % WIDTH_STEP > 0
     finer = np.arange(FINE_FROM + FINE_STEP, FINE_TO, FINE_STEP)
@@ -182,9 +203,10 @@ def test_every_tile_has_a_width_that_its_kernel_has_code_for(drawn: Cut) -> None
     assert (tiles["flags"][fine] & (TILE_WORDS | TILE_FUSED | TILE_ADDED) == TILE_WORDS).all()
     assert (tiles["splits"][fine] == 0).all()
     assert (tiles["box"] % launch.kernel.box_step == 0).all()
-    assert (tiles["width"] <= tiles["box"]).all() and (
-        tiles["box"] <= launch.kernel.max_width
-    ).all()
+    rows = seen(some, launch.kernel).m[launch.groups][tiles["group"]] - tiles["m0"]
+    assert (np.minimum(rows, tiles["width"]) <= tiles["box"]).all()
+    assert (tiles["box"] <= launch.boxes[tiles["group"]]).all()
+    assert (launch.boxes <= launch.kernel.max_width).all()
     short = (tiles["k_tiles"] * K_TILE < BEGUN_K) | (not launch.kernel.light_finer)
     few = (tiles["flags"] & TILE_FUSED > 0) | (tiles["flags"] & TILE_C_FIRST > 0) & short
     if not launch.kernel.light_finer:

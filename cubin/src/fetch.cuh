@@ -7,6 +7,7 @@
 #include "ptx/cluster.cuh"
 #include "ptx/memory.cuh"
 #include "records.cuh"
+#include "schedule.cuh"
 
 constexpr uint32_t FETCHING = 64;       // threads of a CTA
 constexpr uint32_t FETCH_AFTER = 1000;  // ns, so that the loader's first boxes come before
@@ -21,8 +22,9 @@ __device__ __forceinline__ void fetch_tables(const Params& params) {
         ptx::prefetch(reinterpret_cast<const uint8_t*>(constant_maps + there.first) + at);
 }
 
-// D that is added to: the L2 would ask for these lines when the sums come, all at the end of the first tiles. Where there are more than
-// two for each, later sums come while others multiply, and asking only holds up what operands wait for.
+// D that is added to: the L2 would ask for these lines when the sums come, all at the end of the first tiles. Where
+// there are more than two for each, later sums come while others multiply, and asking only holds up what operands
+// wait for.
 template <class C>
 __device__ __forceinline__ void fetch_added(const Params& params) {
     const uint32_t rank = C::cluster == 1 ? 0 : ptx::cluster_rank();
@@ -42,6 +44,6 @@ __device__ __forceinline__ void fetch_added(const Params& params) {
         const uint32_t end = min(tile.m0 + tile.width, groups.m[tile.group]);
         for (uint32_t row = tile.m0 + threadIdx.x % FETCHING; row < end; row += FETCHING)
             ptx::bulk_prefetch(first + row * pitch, bytes);
-        index += clusters;
+        index = second_tile<C>(index, clusters, params.tile_count);
     }
 }

@@ -87,10 +87,11 @@ extern "C" __global__ void __launch_bounds__(Config::threads, Config::ctas_per_s
             prefetch_operands<C>(params, first.group);
             if (C::cluster == 1 || ptx::cluster_rank() == 0) hand_out_tiles<C>(shared, params);
         }
-        if constexpr (C::b_unaligned) {
-            if (warp >= 2) copy_b<C>(shared, params);
-        } else if constexpr (C::adds) {
-            if (warp >= 2) fetch_added<C>(params);
+        if (warp >= 2) {
+            if constexpr (C::b_unaligned)
+                copy_b<C>(shared, params);
+            else if constexpr (C::adds)
+                fetch_added<C>(params);
         }
     } else {
         if constexpr (uneven) ptx::registers_claim<C::consumer_registers>();

@@ -127,9 +127,14 @@ __device__ __forceinline__ void show_c(Shared<C>& shared, uint32_t n, const Curs
 // What load_c does, of a C that comes by residues: a box of each. A loop of its own, so that the one there,
 // in which a C on 16 bytes comes, stays unrolled.
 template <class C>
-__device__ __forceinline__ void load_c_residues(Shared<C>& shared, const Ring& ring,
-                                                const ResidueMaps& residues, const Tile& tile,
-                                                int column, Cursor& stage) {
+__device__ __forceinline__ void load_c_residues(Shared<C>& shared, const Params& params, const Tile& tile,
+                                                int column, bool new_group, Cursor& stage) {
+    const ResidueMaps& residues = params.residues[tile.group];
+    if (new_group) {
+#pragma unroll 1
+        for (const TensorMap& map : residues.c) ptx::tensor_map_acquire(&map);
+    }
+    const Ring& ring = params.ring;
     const int step = C::rows / tile.c_stages;
 #pragma unroll 1
     for (uint32_t i = 0; i < tile.c_stages; ++i) {
@@ -145,12 +150,6 @@ __device__ __forceinline__ void load_c_residues(Shared<C>& shared, const Ring& r
         column += step;
         stage.advance(ring);
     }
-}
-
-// Takes the maps that bring a tile's C by residues into use.
-__device__ __forceinline__ void acquire_residues(const ResidueMaps& residues) {
-#pragma unroll 1
-    for (const TensorMap& map : residues.c) ptx::tensor_map_acquire(&map);
 }
 
 // One thread of every CTA: keeps the ring full, tile after tile; but for a B that is unaligned.
@@ -194,13 +193,10 @@ __device__ __forceinline__ void load_operands(Shared<C>& shared, const Params& p
             stage.advance(ring);
         }
         if (tile.c_stages > 0 && !c_first) {
-            if (tile.flags & TILE_RESIDUES) {
-                const ResidueMaps& residues = params.residues[tile.group];
-                if (new_group) acquire_residues(residues);
-                load_c_residues(shared, ring, residues, tile, b_row, stage);
-            } else {
+            if (tile.flags & TILE_RESIDUES)
+                load_c_residues(shared, params, tile, b_row, new_group, stage);
+            else
                 load_c(shared, params, maps, tile, b_row, new_group, stage);
-            }
         }
         release_tile(shared, n);  // behind the loads: its fence takes time, and the others need longer
     }

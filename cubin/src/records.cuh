@@ -22,7 +22,7 @@ struct alignas(16) Tile {
     uint32_t k0;
     uint32_t k_tiles;
     uint32_t box;     // rows of A, and of C, that are loaded: more than its width where they end early or
-                      // widths have finer steps than boxes
+                      // widths have finer steps than boxes, fewer where the group has not as many
     uint32_t slot;
     uint32_t flag;
     uint32_t readers;  // entries that sum up the parts

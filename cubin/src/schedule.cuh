@@ -66,6 +66,16 @@ __device__ __forceinline__ void show_first_tile(Shared<C>& shared, const Tile& t
     ptx::barrier_arrive(ptx::shared_address(&shared.tile_full[0]));
 }
 
+// The place of a cluster's second tile in a list of so many, or one behind its end. Where there are fewer than
+// clusters, those of the first numbers have one, which lie in all GPCs by turns. Single CTAs fill one GPC after the
+// other, and a GPC draws no more than 0.7 TB/s; so of these, as many in every row of numbers have one.
+template <class C>
+__device__ __forceinline__ uint32_t second_tile(uint32_t number, uint32_t clusters, uint32_t count) {
+    if constexpr (C::cluster > 1) return clusters + number;
+    const uint32_t seconds = min(count - clusters, clusters), before = number * seconds / clusters;
+    return (number + 1) * seconds / clusters > before ? clusters + before : count;
+}
+
 // One thread of every cluster draws the further tiles from a counter and has their records copied to all
 // CTAs of the cluster. Of T tiles on G clusters the first G and the next G go by the clusters' numbers: the
 // second ones, too, are asked for before anybody knows who will be free first, and so neighbours in the list
@@ -99,7 +109,7 @@ __device__ __forceinline__ void hand_out_tiles(Shared<C>& shared, const Params& 
         ++n;
         for (; done + ahead < n; ++done) wait_released(shared, done);
         const uint32_t next =
-            n == 1 ? index + clusters
+            n == 1 ? second_tile<C>(index, clusters, count)
                    : 2 * clusters + atomicInc(params.counter, count - clusters - 1);
         index = min(next, count);
         copy(n, index);

@@ -110,7 +110,7 @@ def build(launch: Launch, plan: Plan, base: int) -> Tables:
         m=columns.m[groups].astype(np.uint32),
         n=columns.n[groups].astype(np.uint32),
         k=columns.depth[groups].astype(np.uint32),
-        box=(launch.boxes // WIDTH_STEP - 1 + WIDTHS * launch.shuffled).astype(np.uint32),
+        box=(launch.loaded // WIDTH_STEP - 1 + WIDTHS * launch.shuffled).astype(np.uint32),
         type_c=columns.c[groups].astype(np.uint32),
         ptr_bias=np.where(columns.bias[groups] == 0, np.uint64(0), address(layout.bias)),
         type_bias=columns.bias_type[groups].astype(np.uint32),

@@ -116,6 +116,7 @@ def joined(planned: Grid, narrow: Grid, taken: Ints) -> Grid:
         groups=both(planned.groups, narrow.groups),
         widths=both(planned.widths, narrow.widths),
         last=both(planned.last, narrow.last),
+        loaded=both(planned.loaded, narrow.loaded),
         high=both(planned.high, narrow.high),
         first=both(np.zeros_like(kept), kept),
         wide=both(kept, taken),

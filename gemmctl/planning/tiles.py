@@ -154,7 +154,7 @@ def cut(problem: Problem, planned: Grid, choice: Choice) -> Launch:
     alpha, beta = columns.alpha[groups], columns.beta[groups]
     of_group = np.zeros(len(groups), TILE)
     of_group["group"] = np.arange(len(groups))
-    of_group["box"], of_group["k_tiles"] = planned.boxes, planned.k_tiles
+    of_group["box"], of_group["k_tiles"] = planned.loaded, planned.k_tiles
     of_group["width"] = planned.widths
     of_group["alpha"], of_group["beta"] = alpha, beta
     moved = int(columns.product_bytes[np.unique(groups)].sum())

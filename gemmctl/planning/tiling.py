@@ -89,6 +89,7 @@ class Grid:
     groups: Ints  # indices into problem.groups, in the order of the launch's arrays
     widths: Ints  # rows of A per tile
     last: Ints  # the same of the last tile of each column of tiles, which may be narrower
+    loaded: Ints  # rows of A, and of C, that are loaded for a tile
     high: Ints  # tiles on top of each other
     first: Ints  # of its columns of tiles, counted from the group's first
     wide: Ints  # tiles side by side
@@ -103,9 +104,8 @@ class Grid:
 
     @property
     def boxes(self) -> Ints:
-        """Rows of A that are loaded for a tile: as many boxes as its width takes."""
-        step = self.kernel.box_step
-        return ceil_div(self.widths, step) * step
+        """Rows of A that a stage has room for, and that are loaded where all are there."""
+        return _boxes(self.widths, self.kernel)
 
     @property
     def stages(self) -> int:
@@ -165,6 +165,11 @@ def grid(
     The groups of a launch begin at ``starts`` and end with the next one's. ``splits`` are the parts
     of its longest sum over K; no part is shorter than it is worth. Both that and ``widest`` are the
     same for all launches, or there is one for each.
+
+    Of a group with a single row of tiles no more rows are loaded than there are, though its tiles
+    be wider: TMA fills the others with zeros, which takes its time (docs/kernel.md). What is
+    multiplied instead is whatever is there, and no row of D depends on it but such as are not
+    stored.
     """
     columns, widest = seen(problem, kernel), each(np.atleast_1d(widest), starts, groups)
     m, n, k = columns.m[groups], columns.n[groups], columns.depth[groups]
@@ -206,12 +211,15 @@ def grid(
         last = np.where(parts == 1, narrow, widths)
     if some_few:
         last = np.where(few, np.minimum(widths, _fusible(left)), last)
+    boxes = _boxes(widths, kernel)
+    loaded = np.where(high == 1, np.minimum(boxes, _boxes(m, kernel)), boxes)
     return Grid(
         kernel=kernel,
         machine=machine,
         groups=groups,
         widths=widths,
         last=last,
+        loaded=loaded,
         high=high,
         first=np.zeros_like(wide),
         wide=wide,
@@ -219,6 +227,11 @@ def grid(
         parts=parts,
         sums=np.where(parts > 1, wide * ceil_div(m, REDUCED_ROWS), 0),
     )
+
+
+def _boxes(rows: Ints, kernel: Kernel) -> Ints:
+    """Rows of A in boxes for so many."""
+    return ceil_div(rows, kernel.box_step) * kernel.box_step
 
 
 def _room(kernel: Kernel, machine: Machine) -> int:

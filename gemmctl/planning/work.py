@@ -169,6 +169,7 @@ def work_of(launches: Grid, asked: Asked, starts: Ints = ALONE) -> Work:
     size = dtypes.BY_NAME[kernel.operand].size
     loaded = launches.boxes
     in_ring = kernel.stages(np.maximum.reduceat(loaded, starts))
+    on_sm = np.minimum(kernel.ctas_per_sm, -(-of * kernel.cluster // sms))  # that share it
     of_a = loaded / kernel.cluster
     beside = np.minimum(high, np.maximum(PANEL_ROWS / launches.widths, of / wide))
     boxes = BOX_ROWS if kernel.a_across else loaded
@@ -185,9 +186,7 @@ def work_of(launches: Grid, asked: Asked, starts: Ints = ALONE) -> Work:
         first=come_first(launches, starts),
         k_tiles=launches.k_tiles,
         sharing=np.maximum(1.0, of * kernel.cluster / sms),
-        stages=each(
-            np.minimum(in_ring, ENOUGH_STAGES // kernel.ctas_per_sm), starts, launches.groups
-        ),
+        stages=np.minimum(each(in_ring, starts, launches.groups), ENOUGH_STAGES // on_sm),
         last_wave=each(clusters / entries, starts, launches.groups),
         joint=kernel.cluster > 1,
         pingpong=kernel.pingpong,

@@ -752,7 +752,7 @@ def test_tensor_maps_are_those_of_the_driver(
             m, n, k = (int(v[group]) for v in (columns.m, columns.n, columns.k))
             if k == 0:  # nothing is loaded, and the maps of nothing stay unused
                 continue
-            width, n_of_c = int(launch.boxes[i]), 128 // int(columns.sizes["c"][group])
+            width, n_of_c = int(launch.loaded[i]), 128 // int(columns.sizes["c"][group])
             ld_a, ld_b = (int(ld[group]) * size for ld in (columns.lda, columns.ldb))
             halves = columns.gate[group] == GATES.index("halves")
             a: tuple[tuple[int, ...], ...] = (k, m), (ld_a,), (K_TILE, width // kernel.cluster)
@@ -850,7 +850,7 @@ def test_tensor_maps_of_residues_are_those_of_the_driver(
         maps = got.reshape(count, RESIDUES, MAP_BYTES)
         for i, group in enumerate(launch.groups.tolist()):
             m, n, ld = (int(v[group]) for v in (columns.m, columns.n, columns.ldc))
-            rows = int(launch.boxes[i]) // RESIDUES + RESIDUE_LEAD
+            rows = int(launch.loaded[i]) // RESIDUES + RESIDUE_LEAD
             for residue in range(min(RESIDUES, m)):
                 at = session.base + int(layout.c[group]) + residue * ld * size
                 off = at % 16
