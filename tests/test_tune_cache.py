@@ -216,6 +216,16 @@ def test_a_file_that_tune_did_not_write_is_ignored_with_one_note(
     assert note.startswith(f"ignored {path}: ")
 
 
+def test_a_pipe_in_the_place_of_a_file_is_not_waited_for() -> None:
+    notes, made = Notes(), two_launches()
+    notes.cache().keep(made, 1e-3)
+    (path,) = files()
+    path.unlink()
+    os.mkfifo(path)
+    assert notes.cache().find([made.problem]) == {}
+    assert [note.startswith(f"ignored {path}: ") for note in notes] == [True]
+
+
 @pytest.mark.parametrize(("splits", "found"), [(8, True), (9, False)])
 def test_more_parts_of_sums_than_the_gpu_has_room_for_are_ignored(splits: int, found: bool) -> None:
     notes, made = Notes(), planned({"m": 256, "n": 256 * 16, "k": 65536})

@@ -100,7 +100,7 @@ class TuneCache:
         key = self._key(problem)
         try:
             path = _path(key)
-            text = path.read_text(encoding="utf-8")
+            text = "" if path.is_fifo() else path.read_text(encoding="utf-8")  # it may never end
         except (FileNotFoundError, NotADirectoryError):
             return None
         except (OSError, RuntimeError) as error:
