@@ -167,12 +167,13 @@ def work_of(launches: Grid, asked: Asked, starts: Ints = ALONE) -> Work:
     cycles = np.maximum(width / 2, (WGMMA_ROWS + width) * 32 / SHARED_BYTES)
     held = kernel.rows // (1 if kernel.pingpong else kernel.consumers)
     size = dtypes.BY_NAME[kernel.operand].size
-    loaded = launches.boxes
-    in_ring = kernel.stages(np.maximum.reduceat(loaded, starts))
+    # Of A in a stage, with those that are not there: without, choices are as good (docs/kernel.md).
+    rows = launches.boxes
+    in_ring = kernel.stages(np.maximum.reduceat(rows, starts))
     on_sm = np.minimum(kernel.ctas_per_sm, -(-of * kernel.cluster // sms))  # that share it
-    of_a = loaded / kernel.cluster
+    of_a = rows / kernel.cluster
     beside = np.minimum(high, np.maximum(PANEL_ROWS / launches.widths, of / wide))
-    boxes = BOX_ROWS if kernel.a_across else loaded
+    boxes = BOX_ROWS if kernel.a_across else rows
     across = kernel.rows * asked.crossing_b + of_a * asked.crossing_a
     return Work(
         starts=starts,
