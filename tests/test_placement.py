@@ -1,11 +1,16 @@
 """Clusters that lie beside each other on the chip begin with tiles that stand beside each other."""
 
+from __future__ import annotations
+
+import re
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gemmctl.device.cuda import placement
+from sources import text
 
 # Two GPCs of four SMs, whose pairs of SMs have numbers by turns.
 ALONE = np.array([0, 1, 4, 5, 2, 3, 6, 7])  # CTAs fill one GPC after the other
@@ -61,6 +66,33 @@ def test_every_tile_is_handed_out_once_to_single_ctas(
     for tiles in (clusters * waves, clusters * waves + clusters // 3):
         order = placement.dealt(tiles, np.arange(clusters), alike, single=True)
         assert sorted(order) == list(range(tiles))
+
+
+@given(st.integers(1, 300), st.integers(0, 700))
+def test_single_ctas_have_a_second_tile_here_where_they_have_one_in_the_kernel(
+    clusters: int, more: int
+) -> None:
+    count = clusters + more
+    order = placement.dealt(count, np.arange(clusters), alike=False, single=True)
+    with_two = order[:clusters] >= clusters - min(more, clusters)  # they begin with shorter ones
+    places = [second_tile(number, clusters, count) for number in range(clusters)]
+    assert with_two.tolist() == [place < count for place in places]
+    assert [place for place in places if place < count] == list(
+        range(clusters, clusters + min(more, clusters))
+    )
+
+
+def second_tile(number: int, clusters: int, count: int) -> int:
+    """What second_tile in schedule.cuh says of a CTA without a cluster."""
+    found = re.search(
+        r"seconds = (.+?), before = (.+?);\s+return (.+?) \? (.+?) : count;", text("schedule.cuh")
+    )
+    assert found
+    seconds, before, has_one, place = (part.replace("/", "//") for part in found.groups())
+    known = {"number": number, "clusters": clusters, "count": count, "min": min}
+    known["seconds"] = eval(seconds, known)
+    known["before"] = eval(before, known)
+    return int(eval(place, known)) if eval(has_one, known) else count
 
 
 def test_single_ctas_with_a_second_tile_lie_apart_and_have_shorter_first_ones() -> None:
