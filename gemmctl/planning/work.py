@@ -13,7 +13,7 @@ from gemmctl.kernels.constants import BOX_ROWS, K_TILE, REDUCED_ROWS
 from gemmctl.kernels.cubins import Kernel
 from gemmctl.lists.problem import ACTIVATIONS, Problem
 from gemmctl.operands import dtypes
-from gemmctl.planning.arrays import ALONE, Flags, Floats, Ints, each
+from gemmctl.planning.arrays import ALONE, Flags, Floats, Ints, ceil_div, each
 from gemmctl.planning.epilogue import added, c_by_elements, may_begin, may_shuffle
 from gemmctl.planning.fitting import STRIDE_STEP
 from gemmctl.planning.order import LONG_K, PANEL_ROWS, come_first
@@ -170,7 +170,7 @@ def work_of(launches: Grid, asked: Asked, starts: Ints = ALONE) -> Work:
     # Of A in a stage, with those that are not there: without, choices are as good (docs/kernel.md).
     rows = launches.boxes
     in_ring = kernel.stages(np.maximum.reduceat(rows, starts))
-    on_sm = np.minimum(kernel.ctas_per_sm, -(-of * kernel.cluster // sms))  # that share it
+    on_sm = ceil_div(of * kernel.cluster, sms)  # CTAs that share it
     of_a = rows / kernel.cluster
     beside = np.minimum(high, np.maximum(PANEL_ROWS / launches.widths, of / wide))
     boxes = BOX_ROWS if kernel.a_across else rows
