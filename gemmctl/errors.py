@@ -28,8 +28,17 @@ class Mark:
         start = max(0, at - SNIPPET // 2) if len(self.text) > SNIPPET else 0
         shown = "".join(c if c.isprintable() or c == "\t" else "\ufffd" for c in self.text)
         shown = shown[start : start + SNIPPET]
-        under = "".join("\t" if c == "\t" else " " for c in shown[: at - start])
+        under = "\t".join(" " * text_width(part) for part in shown[: at - start].split("\t"))
         return f"{self.file}:{self.line}:{self.column}: {message}\n  {shown}\n  {under}^"
+
+
+def text_width(text: str) -> int:
+    """Columns of a terminal that a text takes; -1 if there is a control character in it."""
+    if text.isascii():
+        return len(text)
+    import wcwidth
+
+    return wcwidth.wcswidth(text)
 
 
 class GemmctlError(Exception):

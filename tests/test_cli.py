@@ -381,6 +381,13 @@ def test_2_quiet_plan_checks_a_list(gemmctl: Command, two_problems: Path) -> Non
     assert done.stderr
 
 
+def test_quiet_plan_checks_a_list_and_plans_nothing(gemmctl: Command, two_problems: Path) -> None:
+    never = "from gemmctl.planning import plan; plan.make = None"
+    start = f"{never}; from gemmctl.__main__ import main; main()"
+    done = gemmctl("plan", "-q", two_problems, python=("-c", start))
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
 @pytest.mark.parametrize(
     "args",
     [
@@ -663,7 +670,7 @@ def groups(draw: st.DrawFn, kernels: Sequence[Kernel] = KERNELS) -> dict[str, An
     }  # fmt: skip
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(groups(), min_size=1, max_size=4), st.integers(0, 2**64 - 1))
 def test_every_legal_list_verifies(listed: list[dict[str, Any]], seed: int) -> None:
     text = yaml.safe_dump({"gemmctl": 1, "problems": [{"name": "p", "groups": listed}]})
@@ -673,7 +680,7 @@ def test_every_legal_list_verifies(listed: list[dict[str, Any]], seed: int) -> N
     assert done.exit_code == 0, done.output
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.sampled_from(sorted({kernel.name for kernel in KERNELS})), st.data())
 def test_every_list_that_a_kernel_can_run_verifies_with_it(name: str, data: st.DataObject) -> None:
     those = groups([kernel for kernel in KERNELS if kernel.name == name])
@@ -686,7 +693,7 @@ def test_every_list_that_a_kernel_can_run_verifies_with_it(name: str, data: st.D
     assert chosen <= {name}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     listed=st.lists(groups(), min_size=1, max_size=3),
     key=st.sampled_from(["m", "lda", "ldd", "alpha", "a", "d", "count", "q"]),

@@ -6,6 +6,8 @@ import json
 import math
 from dataclasses import replace
 
+import wcwidth
+
 from gemmctl.showing.formats import Report, render
 from gemmctl.showing.table import Table
 
@@ -40,6 +42,17 @@ def test_the_table_ends_with_details_and_notes() -> None:
 
 def test_markdown_escapes_pipes() -> None:
     assert "| a\\|b " in render(REPORT, "markdown")
+
+
+def test_markdown_escapes_pipes_in_titles() -> None:
+    table = replace(REPORT.table, titles=["a|b", "us"])
+    assert render(replace(REPORT, table=table), "markdown").startswith("| a\\|b ")
+
+
+def test_a_title_with_wide_characters_stands_above_its_column() -> None:
+    table = replace(REPORT.table, titles=["name", "専門 us"])
+    lines = render(replace(REPORT, table=table, details=[]), "plain").splitlines()
+    assert len(set(map(wcwidth.wcswidth, lines))) == 1
 
 
 def test_a_table_without_rows_is_its_header() -> None:

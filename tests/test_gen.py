@@ -22,6 +22,7 @@ from typer.testing import CliRunner
 
 from gemmctl.cli import app
 from gemmctl.commands import gen as command
+from gemmctl.commands.options import MAX_SEED
 from gemmctl.errors import UsageError
 from gemmctl.generating import listing, models
 from gemmctl.generating.family import KINDS as FAMILY
@@ -109,6 +110,15 @@ def test_the_precision_of_decimals_elsewhere_in_the_process_does_not_matter(args
         assert hashlib.sha256(made(*args.split()).encode()).hexdigest()[:16] == BYTES[args]
 
 
+def test_the_help_promises_how_rows_are_spread_of_experts_alone(gemmctl: Command) -> None:
+    for args in TAKES:
+        comments = [line for line in made(*args.split(), stdin="8 8 8").splitlines() if "#" in line]
+        assert ("max/mean" in " ".join(comments)) == args.startswith("moe ")
+    told = " ".join(gemmctl("gen", "--help").stdout.split())
+    assert "one of experts (moe), too, how unevenly rows are spread, and how many have none" in told
+    assert told.count("unevenly") == 1
+
+
 def test_another_seed_makes_another_list() -> None:
     assert len({made("moe", *OWN, "--tokens", "99", "--seed", f"{seed}") for seed in range(5)}) == 5
 
@@ -126,6 +136,12 @@ def test_the_command_in_a_list_makes_that_list(kind: str) -> None:
         line = text.splitlines()[0]
         assert line.startswith(listing.BEGINNING)
         assert made(*shlex.split(line)[3:]) == text
+
+
+def test_the_command_in_a_list_of_the_last_seed_is_taken() -> None:
+    _, request = next(family(MAX_SEED))
+    text = listing.text(request)
+    assert made(*shlex.split(text.splitlines()[0])[3:]) == text
 
 
 def test_a_list_can_be_piped_into_run(gemmctl: Command) -> None:
@@ -373,6 +389,7 @@ WRONG = {
     "sweep --m 1:9999999999 --n 2 --k 3": "--m must be an integer from 0 to 2147483647, not 99999",
     "sweep --m many --n 2 --k 3": "--m: 'many' is no row of sizes; write 64,96,128",
     "family /dev/null/x": "cannot make the folder /dev/null/x: Not a directory",
+    "family ''": "cannot make the folder '': No such file or directory",
 }  # fmt: skip
 
 

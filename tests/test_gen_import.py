@@ -119,7 +119,7 @@ problems:
     )
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.tuples(*[st.integers(0, 2**31 - 1)] * 3), min_size=1, max_size=20))
 def test_whatever_shapes_are_written_come_back(written: list[tuple[int, int, int]]) -> None:
     text = "\n".join(f"{m} {n} {k}" for m, n, k in written)
@@ -262,6 +262,8 @@ WRONG = [
      "not 2 numbers; if they are tokens per expert, give --n and --k"),
     ("1 2 3\n  many\n", (), "<stdin>:2:3: expected M N K, MxNxK"),
     ("1 2 9999999999\n", (), "<stdin>:1:1: a size must be an integer from 0 to 2147483647, not "),
+    ("1.0 2 3", (), "<stdin>:1:1: expected M N K, MxNxK"),  # in JSON and YAML alone they may be so
+    ("5.0", WEIGHTS, "<stdin>:1:1: expected tokens per expert, whole numbers, not '5.0'"),
     ("[1x2x3][4x5]\n", (), "<stdin>:1:1: expected [MxNxK][MxNxK]..., with commas between"),
     ("[1x2x3],\n[1x2x3],[4]\n", (), "<stdin>:2:9: expected [MxNxK][MxNxK]"),
     ("[1, 2, 3]", (), "<stdin>:1:2: expected [M, N, K], not a number; if they are tokens per "),
@@ -342,6 +344,15 @@ def test_what_cannot_be_imported_is_told_with_its_place(
     assert done.exception.exit_code == 2
     assert done.stdout == ""
     assert told in str(done.exception)
+
+
+def test_brackets_with_something_else_behind_them_are_refused_however_many_there_are(
+    gemmctl: Command,
+) -> None:
+    done = gemmctl("gen", "import", "-", stdin="[8x8x8] " * 1000 + "8x8x8\n")
+    assert (done.returncode, done.stdout) == (2, "")
+    told = "expected [MxNxK][MxNxK]..., with commas between problems"
+    assert done.stderr.splitlines()[0] == f"<stdin>:1:1: {told}"
 
 
 def test_which_error_is_told_does_not_depend_on_hashes(gemmctl: Command) -> None:
@@ -449,7 +460,7 @@ def test_a_number_of_very_many_digits_is_told_with_its_place(
 parts = ["[", "]", "{", "}", "- ", "1", "8x8x8", " ", ",", "\n", "M: ", "x", "#", ":"]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.text() | st.lists(st.sampled_from(parts)).map("".join), st.booleans())
 def test_any_text_is_a_list_or_an_error_in_a_sentence(text: str, tokens: bool) -> None:
     source = Source("-", text.encode(errors="surrogateescape"))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gemmctl.errors import Mark
@@ -16,7 +16,6 @@ from gemmctl.lists.yamlfile import UNREADABLE, Errors, Node, load
 from support import PROBLEMS
 
 pytestmark = pytest.mark.usefixtures("each_parser")
-patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # busy machines
 
 
 def read(text: str) -> tuple[Node, list[tuple[int, int, str]]]:
@@ -179,6 +178,10 @@ def test_the_caret_follows_tabs() -> None:
     assert Mark("f", 1, 4, "\ta\tb").explain("x") == "f:1:4: x\n  \ta\tb\n  \t \t^"
 
 
+def test_the_caret_follows_what_is_two_columns_wide_or_none() -> None:
+    assert Mark("f", 1, 6, "\u65e5\t\u672ce\u0301x").explain("x").split("\n")[2] == "    \t   ^"
+
+
 @pytest.mark.parametrize("column", [1, 40, 500, 1000, 1001])
 def test_a_long_line_is_cut_around_the_caret(column: int) -> None:
     line = "".join(chr(ord("a") + i % 26) for i in range(1000)) + "!"
@@ -194,7 +197,6 @@ def test_a_line_that_a_terminal_might_obey_is_shown_without_its_control_characte
 yaml_text = st.text(st.sampled_from(list("{}[]()<>,:;-?&*!|>'\"%@`#~ \n\tab01.\\\ufeff\x00")))
 
 
-@patient
 @given(st.one_of(st.text(), yaml_text))
 def test_any_text_is_read_or_explained(text: str) -> None:
     errors: Errors = []
@@ -224,7 +226,6 @@ json_value = st.recursive(
 )
 
 
-@patient
 @given(json_value, st.sampled_from([None, 2, "\t"]), st.sampled_from([": ", ":\t", "\t:\t"]))
 def test_json_is_read_as_json(document: Any, indent: int | str | None, colon: str) -> None:
     # Only what stands in brackets is seen to be JSON.
@@ -329,7 +330,7 @@ pieces = st.sampled_from(
 )
 
 
-@settings(patient, max_examples=1000)
+@settings(max_examples=1000)
 @given(st.lists(pieces, max_size=16).map("".join))
 def test_any_text_means_the_same_and_has_the_same_errors_with_libyaml_and_without(
     text: str,

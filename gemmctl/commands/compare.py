@@ -65,8 +65,10 @@ def compare(
     if [old, *new].count("-") > 1:
         raise UsageError(TWICE)
     first = saved.load(old)
+    several = len(new) > 1
     comparisons = [
-        compare_runs(first, saved.load(path), only=only or (), force=force) for path in new
+        compare_runs(first, saved.load(path), only=only or (), force=force, several=several)
+        for path in new
     ]
     report = compare_report.report(comparisons, out.view)
     told = [text for comparison in comparisons for text in comparison.notes]

@@ -22,7 +22,8 @@ Examples:
   gemmctl gen import shapes.txt
 
 The same command writes the same bytes on every machine, and says itself in the first line. Each
-list also says what it holds: rows, how unevenly they are spread, and empty groups.
+list also says what it holds; one of experts (moe), too, how unevenly rows are spread, and how many
+have none.
 """
 MANY = 2**20  # tokens: each takes up to half a kilobyte of memory while it chooses
 EXTENT = 2**31 - 1  # gemmctl.lists.fields.MAX_EXTENT, which would import numpy for --help
@@ -350,7 +351,8 @@ def family(
     try:
         os.makedirs(folder, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"cannot make the folder {folder}: {error.strerror}") from None
+        told = f"cannot make the folder {folder or repr(folder)}: {error.strerror}"
+        raise UsageError(told) from None
     paths = {name: os.path.join(folder, f"{name}.yaml") for name in names()}
     for path in paths.values():
         _check(path)
@@ -385,4 +387,4 @@ def _check(path: str) -> None:
     from gemmctl.showing import files
 
     generated = re.compile(re.escape(BEGINNING.encode()))
-    files.check(path, generated, "a generated list", "without it, the list goes")
+    files.check(path, generated.match, "a generated list", "without it, the list goes")

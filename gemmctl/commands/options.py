@@ -9,6 +9,8 @@ import typer
 
 from gemmctl.commands.ready import DEVICE_VARIABLE
 
+MAX_SEED = 2**64 - 1  # gemmctl.operands.data.MAX_SEED, which would import numpy for --help
+
 
 def percentage(option: str, text: str) -> float:
     """``3%`` or ``0.03``, the value of an option, as 0.03."""
@@ -17,7 +19,7 @@ def percentage(option: str, text: str) -> float:
     except ValueError:
         value = math.nan
     if not 0 <= value < math.inf or (value >= 1 and not text.endswith("%")):
-        right = f"{value:g}% or {value / 100:g}" if 1 <= value < math.inf else "3% or 0.03"
+        right = f"{text}%" if 1 <= value < math.inf else "3% or 0.03"
         told = f"'{text}' is not a percentage; write {right}"
         raise typer.BadParameter(told, param_hint=f"'{option}'")
     return value
@@ -97,7 +99,13 @@ NoTuneCache = Annotated[
     typer.Option("--no-tune-cache", help="Let the cost model choose, whatever tune found."),
 ]
 Seed = Annotated[
-    int, typer.Option(metavar="N", help="The same seed means the same data, or list, everywhere.")
+    int,
+    typer.Option(
+        min=0,
+        max=MAX_SEED,
+        metavar="N",
+        help="The same seed means the same data, or list, everywhere.",
+    ),
 ]
 Columns = Annotated[
     str | None,

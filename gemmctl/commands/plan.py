@@ -57,6 +57,8 @@ def plan(
     manifest = cubins.manifest()
     kernels, head = manifest.named(kernel), plan_report.head(H200, manifest)
     problems = checked(sources(files, mnk, count, dtype, alpha, beta), only, kernels)
+    if quiet:
+        return  # there is nothing to refuse but what was checked
     plans: list[Plan] = []
 
     def report() -> Report:

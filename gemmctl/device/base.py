@@ -58,7 +58,7 @@ class Setup:
 
     host_s: building and uploading the arrays; device_s: the kernel that builds the tensor maps
     (None where there is none); replay_s: what the host spends on launching a run again (None
-    where runs are not CUDA graphs).
+    of grouped launches).
     """
 
     host_s: float

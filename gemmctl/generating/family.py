@@ -20,6 +20,7 @@ from gemmctl.generating.routing import Routing
 from gemmctl.generating.sweep import Sweep
 from gemmctl.generating.wgrad import Wgrad
 from gemmctl.operands import dtypes
+from gemmctl.operands.data import MAX_SEED
 
 # About what an H200 does at its power cap, and what it copies; they decide on sizes only.
 FLOP_PER_S = 600e12
@@ -56,7 +57,8 @@ def family(seed: int) -> Iterator[tuple[str, Request]]:
         for number in range(1, count + 1):
             name, tries = _name(kind, number), 0
             while True:
-                request = draw(Picks(seed, f"{name} {tries}"), seed + number, name)
+                own = (seed + number) % (MAX_SEED + 1)  # one that its command takes
+                request = draw(Picks(seed, f"{name} {tries}"), own, name)
                 times = [estimate_s(problem.groups) for problem in request.made()]
                 if min(times) >= SHORTEST_S and max(times) <= LONGEST_S:
                     yield name, request

@@ -156,7 +156,7 @@ def _bracketed(source: Source) -> Iterator[list[Group]]:
         for part in text.split(","):
             mark = source.mark(line, text, at)
             if part.strip():
-                if not re.fullmatch(rf"(\s*\[\s*{SHAPE}\s*\]\s*)+", part, re.ASCII):
+                if not re.fullmatch(rf"\s*(\[\s*{SHAPE}\s*\]\s*)+", part, re.ASCII):
                     refuse(mark, "expected [MxNxK][MxNxK]..., with commas between problems")
                 yield [sized([size(each, mark) for each in found])
                        for found in re.findall(SHAPE, part)]  # fmt: skip

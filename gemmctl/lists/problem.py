@@ -7,7 +7,7 @@ C has D's layout."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -329,13 +329,26 @@ class Problem:
         return Columns(**{each.name: column(each.name) for each in fields(Columns)})
 
 
-def matching(problems: Iterable[Problem], globs: Sequence[str]) -> list[Problem]:
-    """The problems whose names match any of ``globs``, in their order; all if there are none."""
-    return [p for p in problems if not globs or any(fnmatchcase(p.name, glob) for glob in globs)]
+def chosen(names: Collection[str], globs: Sequence[str]) -> set[str]:
+    """The names that any of ``globs`` is, or, where it is none, matches; all if there are none."""
+    if not globs:
+        return set(names)
+    return {
+        name
+        for glob in globs
+        for name in names
+        if (name == glob if glob in names else fnmatchcase(name, glob))
+    }
+
+
+def matching(problems: Sequence[Problem], globs: Sequence[str]) -> list[Problem]:
+    """The problems whose names ``globs`` choose, in their order."""
+    wanted = chosen({problem.name for problem in problems}, globs)
+    return [problem for problem in problems if problem.name in wanted]
 
 
 def select(problems: Sequence[Problem], globs: Sequence[str]) -> list[Problem]:
-    """The same, but a glob that matches nothing raises UsageError."""
+    """The same, but a glob that chooses nothing raises UsageError."""
     for glob in globs:
         if not matching(problems, [glob]):
             names = ", ".join(problem.name for problem in problems)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TextIO
@@ -142,9 +142,14 @@ class _Read:
 def _texts(paths: Sequence[str], stdin: TextIO) -> tuple[list[tuple[str, str]], tuple[str, ...]]:
     """Name and text of every list, and what to say of files that cannot be read."""
     texts, unreadable = [], []
-    for path, times in Counter(paths).items():
-        if times > 1:
-            raise UsageError(TWICE if path == "-" else f"{path} is given twice; give it once")
+    first: dict[str, str] = {}  # the path by which each file was given
+    for path in paths:
+        real = path if path in ("-", "") else os.path.realpath(path)
+        if real in first:
+            also = "" if path == first[real] else f", also as {path}"
+            told = f"{first[real] or repr(path)} is given twice{also}; give it once"
+            raise UsageError(TWICE if path == "-" else told)
+        first[real] = path
     for path in paths:
         try:
             if path == "-":

@@ -51,6 +51,7 @@ Places = int | range | npt.NDArray[np.integer[Any]]  # an int n: the first n
 
 KINDS: tuple[Kind, ...] = ("normal", "int", "special")
 VERSION = 2  # of what a seed means; times taken on other data do not compare
+MAX_SEED = (1 << 64) - 1
 A, B, C, BIAS = range(4)  # what ``keys`` calls the operands
 
 DEVIATION = 3.0**-0.5  # of normal data: that of uniform numbers from -1 to 1
@@ -77,8 +78,8 @@ class DataSpec:
     version: int = field(default=VERSION, init=False)
 
     def __post_init__(self) -> None:
-        if not 0 <= self.seed < 1 << 64:
-            raise UsageError(f"the seed is {self.seed}; it must be in 0..{(1 << 64) - 1}")
+        if not 0 <= self.seed <= MAX_SEED:
+            raise UsageError(f"the seed is {self.seed}; it must be in 0..{MAX_SEED}")
 
     def recipe(self, operand: int) -> int:
         """How A, B, C or a bias is made."""

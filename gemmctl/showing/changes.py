@@ -40,12 +40,17 @@ def clashes(old: Record, new: Record) -> list[str]:
     return [f"{what} ({was} and {now})" for what, was, now in _changes(old, new, clashing)]
 
 
-def told(old: Record, new: Record, pairs: Sequence[tuple[Record, Record]]) -> Iterator[str]:
-    """What changed in the heads, and in the problems that both runs have, a sentence each."""
+def told(
+    old: Record, new: Record, pairs: Sequence[tuple[Record, Record]], where: str
+) -> Iterator[str]:
+    """What changed in the heads, and in the problems that both runs have, a sentence each.
+
+    ``where`` names the new run behind what changed, if it has to be named.
+    """
     for what, was, now in _changes(old, new, _TELLING):
-        yield f"{what} {was} became {now}"
-    yield from _other_clocks(pairs)
-    yield from _other_ways(pairs)
+        yield f"{what} {was} became {now}{where}"
+    yield from _other_clocks(pairs, where)
+    yield from _other_ways(pairs, where)
 
 
 def _changes(
@@ -80,7 +85,7 @@ def _megahertz(value: Any) -> str:
     return f"{value / 1e6:g} MHz" if is_amount(value) else _said(value)
 
 
-def _other_clocks(pairs: Sequence[tuple[Record, Record]]) -> Iterator[str]:
+def _other_clocks(pairs: Sequence[tuple[Record, Record]], where: str) -> Iterator[str]:
     """Whether one of the runs may have met locked clocks, which no driver tells of."""
     before, after = (
         max((reading["sm_hz"] for one in run for reading in one.get("telemetry", ())), default=None)
@@ -89,11 +94,11 @@ def _other_clocks(pairs: Sequence[tuple[Record, Record]]) -> Iterator[str]:
     if before and after and not 1 - SAME_CLOCK < after / before < 1 + SAME_CLOCK:
         yield (
             f"the highest SM clock that was seen, {before / 1e6:.0f} MHz, became "
-            f"{after / 1e6:.0f} MHz; was it locked in one of the runs?"
+            f"{after / 1e6:.0f} MHz{where}; was it locked in one of the runs?"
         )
 
 
-def _other_ways(pairs: Sequence[tuple[Record, Record]]) -> Iterator[str]:
+def _other_ways(pairs: Sequence[tuple[Record, Record]], where: str) -> Iterator[str]:
     """Which problems ran in another way, a line for each change or one for very many."""
     changed: dict[str, list[str]] = {}
     for old, new in pairs:
@@ -101,9 +106,9 @@ def _other_ways(pairs: Sequence[tuple[Record, Record]]) -> Iterator[str]:
             changed.setdefault(change, []).append(old["name"])
     if len(changed) > MAX_NAMES:
         count = sum(map(len, changed.values()))
-        yield f"{count} problems ran with other kernels, or cut in another way"
+        yield f"{count} problems ran with other kernels, or cut in another way{where}"
     else:
-        yield from (f"{change} ({names(problems)})" for change, problems in changed.items())
+        yield from (f"{change}{where} ({names(problems)})" for change, problems in changed.items())
 
 
 def _other_way(old: Record, new: Record) -> str | None:

@@ -83,7 +83,7 @@ def _beside(comparisons: Sequence[Comparison]) -> tuple[Column[Beside], ...]:
             difference = row.differences[i]
             if difference is None:
                 return "-"
-            return f"{difference.ratio:.3f}{SIGNS[difference.verdict]}"
+            return ratio_cell(difference.ratio) + SIGNS[difference.verdict]
 
         return Column(labels[i + 1], cell)
 
@@ -128,7 +128,7 @@ def _means(comparisons: Sequence[Comparison]) -> str:
     means = [
         f"{ratio_cell(comparison.mean)} over {count} problem{'s' * (count != 1)}"
         for comparison in comparisons
-        for count in [len(comparison.differences)]
+        for count in [len(comparison.ratios)]
     ]
     if len(means) == 1:
         return f"geometric mean of new/old: {means[0]}"

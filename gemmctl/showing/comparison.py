@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from functools import cached_property
 
 import numpy as np
 
 from gemmctl.errors import UsageError
 from gemmctl.lists.fields import DEFAULTS
+from gemmctl.lists.problem import chosen
 from gemmctl.measuring.ratio import MIN_SAMPLES, interval, verdict
 from gemmctl.showing import changes
 from gemmctl.showing.report import Record
@@ -65,12 +65,17 @@ class Comparison:
     differences: tuple[Difference, ...]
     gaps: tuple[str, ...]  # why nothing can be said of problems of the old run, a sentence each
     notes: tuple[str, ...]  # what else is in one run only, or changed
+    where: str  # in which run, behind what is told; empty where there is one new run only
+
+    @property
+    def ratios(self) -> list[float]:
+        """The ratios that have a logarithm, and so are in the mean."""
+        return [d.ratio for d in self.differences if 0 < d.ratio < math.inf]
 
     @property
     def mean(self) -> float | None:
-        """The geometric mean of the ratios; None if none of them is a number above 0."""
-        ratios = [d.ratio for d in self.differences if 0 < d.ratio < math.inf]
-        return float(np.exp(np.mean(np.log(ratios)))) if ratios else None
+        """The geometric mean of the ratios; None if there are none."""
+        return float(np.exp(np.mean(np.log(self.ratios)))) if self.ratios else None
 
     def failures(self, limit: float) -> list[str]:
         """Why the new run does not pass a limit on slowing down (0.03 is 3%), a sentence each.
@@ -79,20 +84,30 @@ class Comparison:
         said of it: a limit cannot be kept by measuring less.
         """
         slower = [
-            f"{d.name} became slower by {100 * (d.interval[0] - 1):.1f}% at least"
+            f"{d.name} became slower by {100 * (d.interval[0] - 1):.1f}% at least{self.where}"
             for d in self.differences
             if d.interval is not None and d.interval[0] > 1 + limit
         ]
         return [*slower, *self.gaps]
 
 
-def compare(old: Saved, new: Saved, *, only: Sequence[str] = (), force: bool = False) -> Comparison:
+def compare(
+    old: Saved,
+    new: Saved,
+    *,
+    only: Sequence[str] = (),
+    force: bool = False,
+    several: bool = False,
+) -> Comparison:
     """Match two runs by problem name and shapes, and judge each pair.
 
-    ``only``: of the problems whose names match one of these globs. Raises UsageError if the runs
-    are of different devices, data or cache states (unless ``force``), have no problem in common,
-    or none of a name that is asked for.
+    ``only``: of the problems whose names match one of these globs. ``several``: the old run is
+    compared with others, too, so that what is told has to say of which. Raises UsageError if the
+    runs are of different devices, data or cache states (unless ``force``), have no problem in
+    common, or none of a name that is asked for.
     """
+    where = f" in {new.path}" if several else ""
+    both = f"{old.path} and {new.path}" if several else "they"
     clashes = changes.clashes(old.head, new.head)
     if clashes and not force:
         raise UsageError(
@@ -124,34 +139,33 @@ def compare(old: Saved, new: Saved, *, only: Sequence[str] = (), force: bool = F
             ),
         ),
         notes=(
-            *(f"compared although they differ in {clash}" for clash in clashes),
+            *(f"compared although {both} differ in {clash}" for clash in clashes),
             *_unfinished(old, new),
             *(
                 f"{name} is in {new.path}, but not in {old.path}"
                 for name in after
                 if name not in before
             ),
-            *changes.told(old.head, new.head, pairs),
+            *changes.told(old.head, new.head, pairs, where),
         ),
+        where=where,
     )
 
 
 def _chosen(
     old: Saved, new: Saved, only: Sequence[str]
 ) -> tuple[dict[str, Record], dict[str, Record]]:
-    """The problems of both runs that match one of the globs; all if there are none."""
+    """The problems of both runs that the globs choose; all if there are none."""
+    names = old.problems.keys() | new.problems.keys()
     for glob in only:
-        if not any(fnmatchcase(name, glob) for name in [*old.problems, *new.problems]):
+        if not chosen(names, [glob]):
             raise UsageError(f"no problem is named '{glob}' in {old.path} or {new.path}")
+    wanted = chosen(names, only)
 
-    def chosen(run: Saved) -> dict[str, Record]:
-        return {
-            name: problem
-            for name, problem in run.problems.items()
-            if not only or any(fnmatchcase(name, glob) for glob in only)
-        }
+    def of(run: Saved) -> dict[str, Record]:
+        return {name: problem for name, problem in run.problems.items() if name in wanted}
 
-    return chosen(old), chosen(new)
+    return of(old), of(new)
 
 
 def _groups(problem: Record) -> list[object]:

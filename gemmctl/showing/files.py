@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import stat
+from collections.abc import Callable
+from typing import TextIO
 
 from gemmctl.errors import UsageError
 
@@ -13,11 +14,11 @@ _BEGINNING = 200  # bytes of a file that are enough to see what it is
 _KEPT = 60  # characters of its name, 240 bytes at most, in that of the file beside it: of 255
 
 
-def check(path: str, ours: re.Pattern[bytes], what: str, instead: str) -> None:
+def check(path: str, ours: Callable[[bytes], object], what: str, instead: str) -> None:
     """Raise UsageError if a file could not, or should not, be written; leaves nothing behind.
 
-    Only files that begin as ``ours`` are ever replaced, and empty ones; ``what`` they are and what
-    to do ``instead`` of naming a standard stream is for the sentences.
+    Only files whose beginning says that they are ``ours`` are ever replaced, and empty ones;
+    ``what`` they are and what to do ``instead`` of naming a standard stream is for the sentences.
     """
     if not path:
         raise UsageError("cannot save to a file without a name; give --save a path")
@@ -34,12 +35,17 @@ def check(path: str, ours: re.Pattern[bytes], what: str, instead: str) -> None:
                 )
             if not os.access(path, os.W_OK):
                 raise UsageError(f"cannot save to {path}: no write permission")
-        with open(aside, "x"):
+        elif os.path.basename(path) in ("", ".", ".."):
+            raise UsageError(
+                f"cannot save to {path}: it is a folder that does not exist; give --save the path "
+                "of a file"
+            )
+        with _new(aside):
             os.unlink(aside)
         if there is not None:
             with open(path, "rb") as file:
                 beginning = file.read(_BEGINNING)
-            if beginning and not ours.match(beginning):
+            if beginning and not ours(beginning):
                 raise UsageError(f"cannot save to {path}: it is not {what}, and only those "
                                  "are replaced; choose another name")  # fmt: skip
     except OSError as error:
@@ -64,7 +70,7 @@ def replace(path: str, text: str) -> None:
     """
     aside = _aside(path)
     try:
-        with open(aside, "x", encoding="utf-8") as file:
+        with _new(aside) as file:
             if (there := _status(path)) is not None:
                 os.fchmod(file.fileno(), stat.S_IMODE(there.st_mode))
             file.write(text)
@@ -75,6 +81,17 @@ def replace(path: str, text: str) -> None:
         if isinstance(error, OSError):
             raise UsageError(f"cannot save to {path}: {error.strerror}") from None
         raise
+
+
+def _new(aside: str) -> TextIO:
+    """A new file there, and not where a link leads to.
+
+    What a process of the same number left there, which was killed while it wrote, goes. Raises
+    OSError if the file system refuses.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(aside)
+    return open(aside, "x", encoding="utf-8")
 
 
 def _aside(path: str) -> str:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from gemmctl import __version__
-from gemmctl.showing.table import Table
+from gemmctl.showing.table import Figure, Table
 
 if TYPE_CHECKING:
     from gemmctl.device.base import Facts
@@ -53,7 +53,8 @@ def number(value: float | None, scale: float = 1.0, digits: int = 4) -> str:
     scaled = value / scale
     if not scaled or not math.isfinite(scaled):
         return str(scaled if scaled else 0)
-    return f"{scaled:.{max(0, digits - 1 - math.floor(math.log10(abs(scaled))))}f}"
+    places = max(0, digits - 1 - math.floor(math.log10(abs(scaled))))
+    return Figure(f"{scaled:.{places}f}", scaled)
 
 
 def time_cell(median_s: float | None, host_bound: float) -> str:
@@ -73,17 +74,19 @@ def names(problems: Sequence[str]) -> str:
 
 def percent(value: float | None) -> str:
     """A share as percent with one digit, without the sign."""
-    return "-" if value is None else f"{100 * value:.1f}"
+    return "-" if value is None else Figure(f"{100 * value:.1f}", 100 * value)
 
 
 def ratio_cell(value: float | None) -> str:
     """A ratio with three digits."""
-    return "-" if value is None else f"{value:.3f}"
+    return "-" if value is None else Figure(f"{value:.3f}", value)
 
 
 def interval_cell(interval: tuple[float, float] | None) -> str:
-    """An interval of ratios."""
-    return "-" if interval is None else "..".join(f"{end:.3f}" for end in interval)
+    """An interval of ratios, which is sorted by its low end."""
+    if interval is None:
+        return "-"
+    return Figure("..".join(f"{end:.3f}" for end in interval), interval[0])
 
 
 def head_of(command: str, cubins: Manifest) -> Record:

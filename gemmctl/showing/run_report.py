@@ -174,7 +174,7 @@ def _setup_note(facts: Facts, settings: Settings) -> str:
 
 
 def _replays(facts: Facts, settings: Settings) -> bool:
-    """Whether runs are CUDA graphs, which the host launches again and again."""
+    """Whether to tell what the host takes to launch a run again: not of grouped launches."""
     return facts.kind == "cuda" and settings.launch != "grouped"
 
 

@@ -5,13 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from gemmctl.showing import files
+from gemmctl.errors import UsageError
+from gemmctl.showing import files, saved
 from gemmctl.showing.formats import compact, document
 from gemmctl.showing.report import Record
 from gemmctl.showing.saved import Saved
 
 # How every file that this or an older gemmctl saved begins; FORMAT and "run" are its first fields.
 _A_RUN = re.compile(rb'\{\s*"format":\s*\d+,\s*"command":\s*"run"')
+# How it may begin once another program wrote it again: with any of its keys. What begins otherwise
+# need not be read whole.
+_A_KEY = re.compile(
+    rb'\{\s*"(format|command|gemmctl|cubin_sha256|date|device|settings|complete|problem_count|'
+    rb'problems)"'
+)
 
 
 class Saving:
@@ -59,4 +66,17 @@ def check(path: str) -> None:
 
     Only a saved run is ever replaced, and what is empty.
     """
-    files.check(path, _A_RUN, "a saved run", "-f json prints the same result")
+
+    def ours(beginning: bytes) -> object:
+        return _A_RUN.match(beginning) or (_A_KEY.match(beginning) and _is_run(path))
+
+    files.check(path, ours, "a saved run", "-f json prints the same result")
+
+
+def _is_run(path: str) -> bool:
+    """Whether a file is a saved run, all of it read."""
+    try:
+        saved.load(path)
+    except UsageError:
+        return False
+    return True

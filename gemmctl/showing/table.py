@@ -8,12 +8,31 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from gemmctl.errors import UsageError, closest
+from gemmctl.errors import UsageError, closest, text_width
 
 GAP = 2  # blanks between two columns
 NOTHING = "-"  # the cell of what has no value
 
 T = TypeVar("T")
+
+
+class Figure(str):
+    """A cell that shows a number, and the number itself, which the text rounds.
+
+    What is put behind the text (``+``) leaves the number as it is.
+    """
+
+    number: float
+
+    def __new__(cls, text: str, number: float) -> Figure:
+        """The number is in the unit of the text."""
+        made = super().__new__(cls, text)
+        made.number = number
+        return made
+
+    def __add__(self, more: str) -> Figure:
+        """The same number with ``more`` behind it."""
+        return Figure(super().__add__(more), self.number)
 
 
 @dataclass(frozen=True)
@@ -105,11 +124,7 @@ DEFAULT = View()
 
 def _width(text: str) -> int:
     """Columns of a terminal that a text takes, or a few more."""
-    if text.isascii():
-        return len(text)
-    import wcwidth
-
-    return max(len(text), wcwidth.wcswidth(text))  # -1: there is a control character
+    return max(len(text), text_width(text))
 
 
 def _find(columns: Sequence[Column[T]], name: str) -> Column[T]:
@@ -134,7 +149,9 @@ def _find(columns: Sequence[Column[T]], name: str) -> Column[T]:
 
 
 def _number(cell: str) -> float:
-    """The number that a cell begins with; words such as n/a come after all numbers."""
+    """The number that a cell shows or begins with; words such as n/a come after all numbers."""
+    if isinstance(cell, Figure):
+        return cell.number
     found = re.match(r"-?\d+(\.\d+)?", cell)
     return float(found[0]) if found else math.inf
 

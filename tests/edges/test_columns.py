@@ -8,12 +8,15 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import unicodedata
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from gemmctl.errors import UsageError
+from gemmctl.showing.report import interval_cell, number, percent, ratio_cell, time_cell
 from gemmctl.showing.table import Column, View
 from support import PROBLEMS, Command, on_terminal
 
@@ -71,6 +74,16 @@ def test_columns_stand_below_each_other_behind_wide_characters(
     assert {columns_of(row.partition("bf16")[0]) for row in rows if "bf16" in row} == {place}
 
 
+def test_the_caret_of_an_error_stands_below_its_place_behind_wide_characters(
+    gemmctl: Command,
+) -> None:
+    line = '  - {name: "日本語の名前", groups: [{m: x, n: 8, k: 8}]}'
+    done = gemmctl("plan", "-", stdin=f"gemmctl: 1\nproblems:\n{line}\n")
+    told, shown, caret = done.stderr.splitlines()
+    assert told.startswith(f"<stdin>:3:{line.index('x') + 1}: m must be ")
+    assert caret.index("^") == columns_of(shown.partition("x")[0])
+
+
 def test_a_table_with_wide_characters_is_no_wider_than_the_terminal(tmp_path: Path) -> None:
     (tmp_path / "wide.yaml").write_text(WIDE, encoding="utf-8")
     shown = on_terminal("stdout", "plan", tmp_path / "wide.yaml", columns=60, LC_ALL="C.UTF-8")
@@ -118,6 +131,21 @@ def test_edge_23_rows_are_sorted_by_a_column(
         io.StringIO(gemmctl("plan", "-", "--sort", sort, "-f", "csv", stdin=text).stdout)
     )
     assert [record["name"] for record in records][: len(names)] == names
+
+
+@pytest.mark.parametrize(
+    ("sort", "names"),
+    [("GFLOP", ["small", "mid", "big"]), ("-GFLOP", ["big", "mid", "small"])],
+)
+@pytest.mark.parametrize("format", ["plain", "csv", "json"])
+def test_rows_are_sorted_by_values_that_look_the_same(
+    format: str, sort: str, names: list[str], gemmctl: Command
+) -> None:
+    rows = {"big": 100004, "small": 100001, "mid": 100002}
+    problems = [f"{{name: {name}, groups: [{{m: {m}, n: 16, k: 16}}]}}" for name, m in rows.items()]
+    text = f"{{gemmctl: 1, problems: [{', '.join(problems)}]}}"
+    shown = gemmctl("plan", "-", "--sort", sort, "-f", format, stdin=text).stdout
+    assert re.findall(r"\b(?:big|small|mid)\b", shown) == names
 
 
 @pytest.mark.parametrize(
@@ -215,6 +243,25 @@ COLUMNS = (
 def test_numbers_are_sorted_as_numbers(sort: str, order: list[str]) -> None:
     items = [("a10", "9.5"), ("b", "-"), ("a2", "1559+40.1")]
     assert [name for name, _ in View(sort=sort).order(COLUMNS, items)] == order
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        lambda value: number(value, 1e-6),
+        lambda value: number(value, 1e-6) + "+40.1",
+        lambda value: time_cell(value, host_bound=1),
+        percent,
+        ratio_cell,
+        lambda value: interval_cell((value, 1.0)),
+    ],
+)
+def test_numbers_whose_cells_are_the_same_are_sorted_by_what_these_round(
+    cell: Callable[[float], str],
+) -> None:
+    values = [1.00004e-6, 1.00001e-6, 1.00002e-6]
+    assert len(set(map(cell, values))) == 1
+    assert View(sort="cell").order([Column("cell", cell)], values) == sorted(values)
 
 
 def test_columns_of_the_highest_rank_leave_first_and_those_of_none_stay() -> None:

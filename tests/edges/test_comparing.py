@@ -322,6 +322,34 @@ def test_the_geometric_mean_is_below_the_table(gemmctl: Command, run: Make) -> N
     assert done.stdout.splitlines()[-1] == "geometric mean of new/old: 1.000 over 2 problems"
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "mean"),
+    [
+        (0, 21, "1.000 over 1 problem"),
+        (21, 0, "1.000 over 1 problem"),
+        (21, 21, "1.000 over 2 problems"),
+    ],
+)
+def test_the_geometric_mean_is_over_as_many_problems_as_it_says(
+    old: int, new: int, mean: str, gemmctl: Command, run: Make
+) -> None:
+    runs = run("old.json", edit=no_time(old)), run("new.json", edit=no_time(new))
+    done = gemmctl("compare", *runs)
+    assert done.stdout.splitlines()[-1] == f"geometric mean of new/old: {mean}"
+    beside = gemmctl("compare", *runs, run("same.json", edit=no_time(old)))
+    means = f"geometric means: new {mean}, same 1.000 over 2 problems"
+    assert beside.stdout.splitlines()[-1] == means
+
+
+def test_a_file_name_with_a_pipe_is_one_cell_of_a_markdown_header(
+    gemmctl: Command, run: Make
+) -> None:
+    runs = run("a.json"), run("b|c.json"), run("d.json")
+    header = gemmctl("compare", *runs, "-f", "markdown").stdout.splitlines()[0]
+    cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", header)]
+    assert cells == ["", "problem", "a us", r"b\|c", "d", ""]
+
+
 def test_many_runs_have_a_column_each_with_the_ratio_to_the_first(
     gemmctl: Command, run: Make
 ) -> None:
@@ -343,6 +371,45 @@ def test_the_gate_is_for_every_run(gemmctl: Command, run: Make) -> None:
     done = gemmctl("compare", *runs, "--fail-over", "3%", "-q")
     assert done.returncode == 1
     assert gemmctl("compare", *runs[:2], "--fail-over", "3%", "-q").returncode == 0
+
+
+def test_the_gate_says_of_many_runs_which_became_slower(gemmctl: Command, run: Make) -> None:
+    runs = run("a.json"), run("b.json", one=1.5), run("c.json", one=1.5), run("d.json")
+    for compared, named in ((runs, [" in b.json", " in c.json"]), (runs[:2], [""])):
+        told = gemmctl("compare", *compared, "--fail-over", "3%").stderr
+        assert re.findall(r"fails: one became slower by \S+% at least(.*)", told) == named
+
+
+def changed(document: dict[str, Any]) -> None:
+    """Change what is told of a run: its driver, kernels, the clock that was seen, and its cache."""
+    document["device"]["driver"] = "590"
+    document["settings"]["cache"] = "lukewarm"
+    document["problems"][0].update(kernel="128x999", telemetry=[{"sm_hz": 1.5e9}])
+
+
+def test_what_changed_is_told_with_the_run_in_which_it_did_where_there_are_many(
+    gemmctl: Command, run: Make
+) -> None:
+    def before(document: dict[str, Any]) -> None:
+        document["device"]["driver"] = "580"
+        document["problems"][0].update(kernel="64x999", telemetry=[{"sm_hz": 1.98e9}])
+
+    old, *new = run("a.json", edit=before), run("b.json", edit=changed), run("c.json", edit=changed)
+    told = [
+        "compared although {both} differ in cache (cold and lukewarm)",
+        "driver 580 became 590{where}",
+        "the highest SM clock that was seen, 1980 MHz, became 1500 MHz{where}; was it locked in "
+        "one of the runs?",
+        "kernel 64x999 became 128x999{where} (one)",
+    ]
+    assert gemmctl("compare", old, *new, "--force").stderr.splitlines()[:8] == [
+        f"gemmctl: {text.format(both=f'a.json and {path}', where=f' in {path}')}"
+        for path in new
+        for text in told
+    ]
+    assert gemmctl("compare", old, new[0], "--force").stderr.splitlines()[:4] == [
+        f"gemmctl: {text.format(both='they', where='')}" for text in told
+    ]
 
 
 def test_json_of_many_runs_has_a_record_for_every_pair(gemmctl: Command, run: Make) -> None:
@@ -371,7 +438,30 @@ def test_only_picks_problems_and_the_gate_sees_no_others(gemmctl: Command, run: 
     assert none.stderr == "gemmctl: no problem is named 'x*' in old.json or new.json\n"
 
 
+def test_only_names_a_problem_before_names_are_matched(gemmctl: Command, run: Make) -> None:
+    def renamed(document: dict[str, Any]) -> None:
+        for problem, name in zip(document["problems"], ("a[1]", "a1"), strict=True):
+            problem["name"] = name
+
+    runs = run("old.json", edit=renamed), run("new.json", edit=renamed)
+    done = gemmctl("compare", *runs, "--only", "a[1]", "-f", "jsonl")
+    assert done.returncode == 0
+    assert [json.loads(line)["name"] for line in done.stdout.splitlines()] == ["a[1]"]
+
+
 @pytest.mark.parametrize(("sort", "names"), [("new/old", ["two", "one"]), ("-new", ["one", "two"])])
 def test_rows_can_be_sorted(sort: str, names: list[str], gemmctl: Command, run: Make) -> None:
     done = gemmctl("compare", run("old.json"), run("new.json", one=9.0, two=2.0), "--sort", sort)
     assert [line.split()[0] for line in done.stdout.splitlines()[1:3]] == names
+
+
+@pytest.mark.parametrize("others", [(), ("same.json",)])
+def test_rows_are_sorted_by_ratios_that_look_the_same(
+    others: tuple[str, ...], gemmctl: Command, run: Make
+) -> None:
+    old, new = run("old.json"), run("new.json", one=1.00001, two=1.00002)
+    runs = old, new, *map(run, others)
+    column = "new" if others else "new/old"
+    done = gemmctl("compare", *runs, f"--sort=-{column}", "-f", "csv")
+    names = [record["name"] for record in csv.DictReader(io.StringIO(done.stdout))]
+    assert list(dict.fromkeys(names)) == ["two", "one"]

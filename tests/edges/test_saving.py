@@ -103,6 +103,9 @@ def test_edge_05_samples_that_are_no_times_are_refused(
         ("", "without a name"),
         ("-", "-f json prints"),
         (".", "not a file"),
+        ("new/", "new/: it is a folder that does not exist; give --save the path of a file"),
+        ("new/.", "new/.: it is a folder that does not exist"),
+        ("new/..", "new/..: it is a folder that does not exist"),
         ("/dev/null", "not a file"),
         ("three.yaml", "it is not a saved run, and only those are replaced"),
         ("x" * 256, "File name too long"),
@@ -135,6 +138,26 @@ def test_a_folder_that_is_gone_is_told_before_anything_runs(gemmctl: Command, th
     done = gemmctl("run", three, "-f", "jsonl", "-o", "a.json", python=("-P", "-c", start))
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "gemmctl: cannot save to a.json: No such file or directory\n"
+
+
+@pytest.mark.parametrize("left", ["touch", "ln -s precious"])
+def test_what_a_process_of_the_same_number_left_beside_a_file_is_replaced(
+    left: str, tmp_path: Path
+) -> None:
+    (tmp_path / "precious").write_text("mine\n")
+    command = f"{sys.executable} -m gemmctl gen batched --mnk 8x8x8 -o pp.yaml"
+    done = subprocess.run(
+        ["bash", "-c", f"{left} .pp.yaml.$$.part; exec {command}"],
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["pp.yaml", "precious"]
+    assert (tmp_path / "pp.yaml").read_text().startswith("# gemmctl gen batched ")
+    assert not (tmp_path / "pp.yaml").is_symlink()
+    assert (tmp_path / "precious").read_text() == "mine\n"
 
 
 @pytest.mark.parametrize("place", ["/dev/stdout", "out.txt"])
@@ -309,6 +332,39 @@ def test_a_run_that_another_program_wrote_again_is_resumed(gemmctl: Command, thr
     done = gemmctl("run", three, *QUICK, "-o", "x.json", "--resume", "--columns", "problem,SM")
     assert done.stdout.splitlines()[2].split() == ["two", "1980"]
     assert names(three.parent / "x.json") == ["two", "one", "three"]
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+def test_a_run_whose_keys_another_program_sorted_is_resumed(
+    backwards: bool, gemmctl: Command, three: Path
+) -> None:
+    gemmctl("run", three, *QUICK, "-q", "-o", "x.json", "--only", "two")
+    run = read(three.parent / "x.json")
+    run = {key: run[key] for key in sorted(run, reverse=backwards)}
+    (three.parent / "x.json").write_text(json.dumps(run, indent=2))
+    done = gemmctl("run", three, *QUICK, "-o", "x.json", "--resume")
+    assert done.returncode == 0
+    assert "1 of 3 problems are in x.json already" in done.stderr
+    assert names(three.parent / "x.json") == ["two", "one", "three"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"command": "verify", "format": 2}',
+        '{"command": "run", "tasks": []}',
+        '{"problems": [{"format": 2, "command": "run"}]}',
+        '{"command": "run", "format": 2',
+    ],
+)
+def test_what_only_resembles_a_run_is_not_replaced(
+    text: str, gemmctl: Command, three: Path
+) -> None:
+    (three.parent / "x.json").write_text(text)
+    done = gemmctl("run", three, "-o", "x.json")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "it is not a saved run, and only those are replaced" in done.stderr
+    assert (three.parent / "x.json").read_text() == text
 
 
 def test_resume_starts_anew_where_there_is_nothing_yet(gemmctl: Command, three: Path) -> None:

@@ -16,9 +16,11 @@ from pathlib import Path
 import jsonschema  # type: ignore[import-untyped]
 import pytest
 
+from gemmctl.commands.options import MAX_SEED
 from gemmctl.kernels import cubins
 from gemmctl.lists import schema, shipped
 from gemmctl.measuring import baselines
+from gemmctl.operands import data
 from support import PROBLEMS, ROOT, Command, environment, on_terminal
 
 QUICK = ("--max-time", "0.05")
@@ -53,6 +55,17 @@ def test_a_list_that_is_given_twice_is_told_as_that(
     assert (
         done.stderr == f"gemmctl: {shipped.folder() / 'tiny.yaml'} is given twice; give it once\n"
     )
+
+
+def test_a_list_that_is_given_by_two_paths_is_told_as_that(
+    gemmctl: Command, two_problems: Path
+) -> None:
+    (two_problems.parent / "link.yaml").symlink_to("two.yaml")
+    for other in ("./two.yaml", two_problems, "link.yaml"):
+        done = gemmctl("plan", "two.yaml", other)
+        assert (done.returncode, done.stdout) == (2, "")
+        told = f"two.yaml is given twice, also as {other}; give it once"
+        assert done.stderr == f"gemmctl: {told}\n"
 
 
 def test_edge_27_info_names_the_lists_that_ship(gemmctl: Command) -> None:
@@ -179,6 +192,15 @@ def test_what_is_wrong_about_shapes_is_said(
 # Options and variables
 
 
+def test_a_problem_is_named_before_names_are_matched(gemmctl: Command) -> None:
+    groups = [{"m": 8, "n": 8, "k": 8}]
+    problems = [{"name": name, "groups": groups} for name in ("a[1]", "a1", "a2")]
+    text = json.dumps({"gemmctl": 1, "problems": problems})
+    for only, chosen in (("a[1]", ["a[1]"]), ("a[2]", ["a2"]), ("a*", ["a[1]", "a1", "a2"])):
+        done = gemmctl("plan", "-", "--only", only, stdin=text)
+        assert (done.returncode, names(done.stdout)) == (0, chosen)
+
+
 def completed(gemmctl: Command, words: str) -> list[str]:
     """What bash would offer behind some words, the last of which is the beginning of one."""
     done = gemmctl(
@@ -255,6 +277,16 @@ def test_edge_38_what_is_no_percentage_names_its_option(
     assert f"Invalid value for '{option}': '{args[-1]}' is not a percentage" in done.stderr
 
 
+@pytest.mark.parametrize("text", ["1", "5", "99.9999999", "100", "1e3", "inf", "-3%", "few"])
+def test_what_is_suggested_instead_is_a_percentage(text: str, gemmctl: Command) -> None:
+    told = gemmctl("compare", "a.json", "b.json", "--fail-over", text).stderr
+    suggested = told.rstrip().rpartition("is not a percentage; write ")[2].split(" or ")
+    assert suggested != [""]
+    for other in suggested:
+        done = gemmctl("compare", "a.json", "b.json", "--fail-over", other)
+        assert done.stderr.startswith("gemmctl: cannot read a.json: ")
+
+
 def test_types_that_a_chosen_kernel_lacks_are_refused_in_its_name(gemmctl: Command) -> None:
     shape = ("--mnk", "64x64x64", "--dtype", "bf16:f16")
     assert gemmctl("plan", *shape).returncode == 0
@@ -267,14 +299,31 @@ def test_types_that_a_chosen_kernel_lacks_are_refused_in_its_name(gemmctl: Comma
 
 
 @pytest.mark.parametrize("seed", ["-1", str(1 << 64)])
-@pytest.mark.parametrize("command", ["run", "verify"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("run", "missing.yaml"),
+        ("verify", "missing.yaml"),
+        ("gen", "moe", "--model", "none"),
+        ("gen", "lora", "--ranks", "none"),
+        ("gen", "wgrad", "--weights", "none", "--tokens", "none"),
+        ("gen", "random", "--m", "none"),
+        ("gen", "family", "none"),
+    ],
+)
 def test_a_seed_that_is_none_is_told_before_anything_else(
-    command: str, seed: str, gemmctl: Command
+    command: tuple[str, ...], seed: str, gemmctl: Command, tmp_path: Path
 ) -> None:
-    done = gemmctl(command, "missing.yaml", f"--seed={seed}")
+    done = gemmctl(*command, f"--seed={seed}")
     assert (done.returncode, done.stdout) == (2, "")
-    said = f"gemmctl: the seed is {seed}; it must be in 0..{(1 << 64) - 1}\n"
-    assert done.stderr == said
+    *_, said = done.stderr.splitlines()
+    assert said.startswith("Error: Invalid value for '--seed': ")
+    assert "missing" not in said and "none" not in said
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_largest_seed_of_the_option_is_that_of_the_data() -> None:
+    assert MAX_SEED == data.MAX_SEED
 
 
 @pytest.mark.parametrize(("text", "share"), [("100%", 1.0), ("250%", 2.5), ("0.03", 0.03)])
