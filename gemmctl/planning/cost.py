@@ -71,7 +71,7 @@ class Constants:
     added: float = 0.205  # a sum that the L2 adds to D
     # Parts of a split sum
     part_value: float = 1.3  # that is written
-    sum_latency: float = 10600.0  # of an entry that adds up parts
+    sum_latency: float = 14000.0  # of an entry that adds up parts
     sum_value: float = 0.446  # of each part that is added up
     # What overlaps
     exposed_feed: float = 0.182  # feeding and multiplying
