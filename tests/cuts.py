@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from hypothesis import HealthCheck, assume, settings
+from hypothesis import assume
 from hypothesis import strategies as st
 
 from gemmctl.kernels import cubins
@@ -14,12 +14,11 @@ from gemmctl.lists.problem import Problem
 from gemmctl.planning import tail
 from gemmctl.planning.epilogue import ADDED_K
 from gemmctl.planning.tiles import Launch, cut
-from gemmctl.planning.tiling import H200, Choice, grid
+from gemmctl.planning.tiling import H200, Choice, Machine, grid
 from support import cut_as, make_problem, takes_all
 
 KERNELS = cubins.manifest().kernels
 IN_PLACE = {"d": "f32", "beta": 1, "inplace": "true", "k": ADDED_K, "n": 64}
-patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # busy machines
 
 Cut = tuple[Problem, Launch]
 
@@ -75,6 +74,15 @@ def joined_cuts(draw: st.DrawFn) -> Cut:
     )
     taken = np.array([draw(st.integers(0, wide)) for wide in one.wide.tolist()])
     return some, cut(some, tail.joined(one, two, taken), choice)
+
+
+@st.composite
+def uneven_cuts(draw: st.DrawFn) -> Cut:
+    """Cuts of several waves, in which some groups' last rows of tiles may be lower than others."""
+    of = draw(st.sampled_from([one for one in KERNELS if one.pingpong]))
+    some = drawn_problem(draw, of, st.integers(300, 4500))
+    choice = drawn_choice(draw, of)
+    return some, cut_as(some, np.arange(len(some.groups)), of, choice, Machine(2))
 
 
 @st.composite

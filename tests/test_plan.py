@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gemmctl.errors import ListError, Mark
@@ -34,7 +34,6 @@ FIELDS = (
     "group", "m0", "n0", "width", "k0", "k_tiles", "alpha", "beta", "splits", "slot", "flag",
     "readers", "row", "flags", "box", "c_stages",
 )  # fmt: skip
-patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # busy machines
 
 
 def plan_of(*groups: str, defaults: str = "") -> Plan:
@@ -147,7 +146,6 @@ def test_what_they_compute_is_not(group: str) -> None:
     assert refusals.refusals(some, EXCHANGING) == []
 
 
-@patient
 @given(
     st.integers(0, 40),
     st.integers(0, 40),
@@ -277,7 +275,6 @@ def c_spans(made: Plan, *, read: bool) -> list[tuple[int, int]]:
     return [span for span, g in zip(spans(made, "c"), groups, strict=True) if (g.beta != 0) == read]
 
 
-@patient
 @given(plans())
 def test_no_two_operands_share_a_byte(made: Plan) -> None:
     taken = [span for operand in ("a", "b", "bias", "d") for span in spans(made, operand)]
@@ -289,7 +286,6 @@ def test_no_two_operands_share_a_byte(made: Plan) -> None:
     assert all(end <= begin for (_, end), (begin, _) in pairwise(taken))
 
 
-@patient
 @given(plans())
 def test_every_operand_lies_in_the_arena_on_a_boundary(made: Plan) -> None:
     for begin, end in (span for operand in (*"abcd", "bias") for span in spans(made, operand)):
@@ -297,7 +293,6 @@ def test_every_operand_lies_in_the_arena_on_a_boundary(made: Plan) -> None:
         assert 0 <= begin <= end <= made.layout.size
 
 
-@patient
 @given(plans())
 def test_every_d_has_a_fence_before_and_behind_it(made: Plan) -> None:
     layout, before = made.layout, made.layout.d_begin
@@ -307,7 +302,6 @@ def test_every_d_has_a_fence_before_and_behind_it(made: Plan) -> None:
     assert layout.d_end - before >= FENCE
 
 
-@patient
 @given(plans())
 def test_the_region_of_d_holds_nothing_else(made: Plan) -> None:
     begin, end = made.layout.d_begin, made.layout.d_end
@@ -316,7 +310,6 @@ def test_the_region_of_d_holds_nothing_else(made: Plan) -> None:
     assert all(begin <= first <= last <= end for first, last in spans(made, "d"))
 
 
-@patient
 @given(plans())
 def test_groups_without_a_c_share_one_place_that_nothing_else_uses(made: Plan) -> None:
     assert len({begin for begin, _ in c_spans(made, read=False)}) <= 1
@@ -388,7 +381,6 @@ def test_bytes_are_each_operand_once_and_only_where_it_is_read(group: str, nbyte
     assert plan_of(group).bytes == nbytes
 
 
-@patient
 @given(plans())
 def test_every_group_with_a_d_is_in_one_launch_of_its_types(made: Plan) -> None:
     groups = made.problem.groups
@@ -453,7 +445,7 @@ shapes = st.tuples(
 )
 
 
-@settings(patient, max_examples=25)
+@settings(max_examples=25)
 @given(
     st.lists(shapes, min_size=1, max_size=6),
     st.sampled_from([1, 8]),
@@ -507,7 +499,7 @@ def cycles(some: Problem, launches: Sequence[Grid]) -> float:
     return cost.all_together(launches, side_by_side(launches), some)
 
 
-@settings(patient, max_examples=25)
+@settings(max_examples=25)
 @given(st.lists(shapes, min_size=2, max_size=3))
 def test_launches_side_by_side_end_no_later_together_than_cut_as_is_fastest_by_itself(
     drawn: list[tuple[int, int, int]],
@@ -737,15 +729,16 @@ def test_planning_says_how_long_it_took(monkeypatch: pytest.MonkeyPatch) -> None
 # number, adding up waits for them, and long sums come first; decode256, edge and ragged since some
 # B is read once, and qwen3_dn_z since tiles of many rows end before the list does; hetero64 since
 # widths come in finer steps; edge and ragged since rows of D that are no whole words have few; big1
-# and tiny1k since a tile says whether its warpgroups multiply at one time.
+# and tiny1k since a tile says whether its warpgroups multiply at one time; hetero64 and qwen3_dn_z
+# since a group has tiles of two heights.
 
 AS_BEFORE = {
     "big1": ("128x256-c2 w256", "623811e504e2482f"),
     "decode256": ("128x192-c2p w192", "5e79ea2d06b788d4"),
     "edge": ("64x128 w128 k/4+64x128 w128", "33738aa932c9b89e"),
-    "hetero64": ("128x192-c2p w192", "9e57f7fba90d19c7"),
+    "hetero64": ("128x192-c2p w192", "d8634bc3db056a7f"),
     "longk": ("128x192-c2p w192 k/8", "289cf2a248518fae"),
-    "qwen3_dn_z": ("128x192-c2p w192", "62329f86171b8046"),
+    "qwen3_dn_z": ("128x192-c2p w192", "52065457ce709c0b"),
     "ragged": (
         "64x128 w64+64x128 w128+64x128 w128+64x128 w96+64x128 w96+64x128 w96",
         "fb1146b3e3085761",

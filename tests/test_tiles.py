@@ -18,9 +18,9 @@ from cuts import (
     joined_cuts,
     kernel,
     launch_of,
-    patient,
     split_cuts,
     stores,
+    uneven_cuts,
 )
 from gemmctl.kernels.constants import (
     K_TILE,
@@ -46,10 +46,18 @@ from gemmctl.planning import plan, tables
 from gemmctl.planning.epilogue import ADDED_HELD, ADDED_K, ADDED_WHOLE, MIXED_K, SHUFFLED_K
 from gemmctl.planning.exchange import exchanged
 from gemmctl.planning.order import LONG_K
-from gemmctl.planning.tiles import AHEAD_BYTES, ONCE_ROWS, TILE, TURNING_K, Launch
-from gemmctl.planning.tiling import MIN_SPLIT_K_TILES, seen
+from gemmctl.planning.tiles import (
+    AHEAD_BYTES,
+    LOWER_K_TILES,
+    LOWER_WAVES,
+    ONCE_ROWS,
+    TILE,
+    TURNING_K,
+    Launch,
+)
+from gemmctl.planning.tiling import MIN_SPLIT_K_TILES, Choice, Machine, seen
 from sources import members, size
-from support import make_problem
+from support import cut_as, make_problem
 
 WORDS, FUSED, GATED, TOGETHER = TILE_WORDS, TILE_FUSED, TILE_GATED, TILE_TOGETHER
 ALONG_M = TILE_JOINED | TILE_JOINED_M
@@ -71,8 +79,7 @@ def by_flag(launch: Launch) -> list[tuple[Any, Any]]:
     return [(added[added["flag"] == f], adding[adding["flag"] == f]) for f in flags]
 
 
-@patient
-@given(cuts() | joined_cuts())
+@given(cuts() | joined_cuts() | uneven_cuts())
 def test_every_element_of_every_d_lies_in_exactly_one_tile(drawn: Cut) -> None:
     some, launch = drawn
     columns = seen(some, launch.kernel)
@@ -330,7 +337,6 @@ def test_parts_of_a_sum_have_no_c_in_the_ring() -> None:
     assert not launch.tiles["c_stages"].any()
 
 
-@patient
 @given(split_cuts())
 def test_the_parts_of_a_tile_partition_k(drawn: Cut) -> None:
     some, launch = drawn
@@ -342,14 +348,12 @@ def test_the_parts_of_a_tile_partition_k(drawn: Cut) -> None:
         assert set(added["splits"].tolist()) == {len(added)}
 
 
-@patient
 @given(split_cuts())
 def test_no_part_is_shorter_than_it_is_worth(drawn: Cut) -> None:
     _, launch = drawn
     assert parts(launch)["k_tiles"].min() >= MIN_SPLIT_K_TILES
 
 
-@patient
 @given(split_cuts())
 def test_all_parts_of_a_tile_cover_the_same_rows_and_columns(drawn: Cut) -> None:
     _, launch = drawn
@@ -357,7 +361,6 @@ def test_all_parts_of_a_tile_cover_the_same_rows_and_columns(drawn: Cut) -> None
         assert len({tile.item() for tile in added[["group", "m0", "n0", "width"]]}) == 1
 
 
-@patient
 @given(split_cuts())
 def test_the_readers_of_a_tile_partition_its_rows(drawn: Cut) -> None:
     some, launch = drawn
@@ -372,7 +375,6 @@ def test_the_readers_of_a_tile_partition_its_rows(drawn: Cut) -> None:
             assert set(adding[name].tolist()) == {tile[name]}
 
 
-@patient
 @given(split_cuts())
 def test_parts_and_readers_agree_on_how_many_readers_there_are(drawn: Cut) -> None:
     _, launch = drawn
@@ -380,7 +382,6 @@ def test_parts_and_readers_agree_on_how_many_readers_there_are(drawn: Cut) -> No
         assert {*added["readers"].tolist(), *adding["readers"].tolist()} == {len(adding)}
 
 
-@patient
 @given(split_cuts())
 def test_what_adds_up_parts_comes_after_everything_that_multiplies(drawn: Cut) -> None:
     _, launch = drawn
@@ -388,14 +389,12 @@ def test_what_adds_up_parts_comes_after_everything_that_multiplies(drawn: Cut) -
     assert adds_up[-adds_up.sum() :].all()
 
 
-@patient
 @given(split_cuts())
 def test_no_two_parts_share_a_slot_and_all_slots_are_counted(drawn: Cut) -> None:
     _, launch = drawn
     assert sorted(parts(launch)["slot"].tolist()) == list(range(launch.slots))
 
 
-@patient
 @given(split_cuts())
 def test_a_reader_finds_the_parts_in_the_order_of_k(drawn: Cut) -> None:
     _, launch = drawn
@@ -404,7 +403,6 @@ def test_a_reader_finds_the_parts_in_the_order_of_k(drawn: Cut) -> None:
         assert added["slot"].tolist() == list(range(first, first + len(added)))
 
 
-@patient
 @given(split_cuts())
 def test_every_split_tile_has_a_flag_of_its_own_and_all_flags_are_counted(drawn: Cut) -> None:
     _, launch = drawn
@@ -413,7 +411,6 @@ def test_every_split_tile_has_a_flag_of_its_own_and_all_flags_are_counted(drawn:
     assert flags == set(range(len(places))) == set(range(launch.flags))
 
 
-@patient
 @given(split_cuts())
 def test_the_workspace_has_room_for_a_tile_of_sums_in_every_slot(drawn: Cut) -> None:
     _, launch = drawn
@@ -438,6 +435,59 @@ def test_every_other_wave_takes_a_long_k_backward() -> None:
 def test_where_not_all_k_are_long_all_tiles_take_k_forward(k: tuple[int, int]) -> None:
     some = make_problem(*(f"m: 8192, n: 8192, k: {each}" for each in k))
     assert not (launch_of(some, kernel("128x256-c2")).tiles["flags"] & TILE_BACKWARD).any()
+
+
+def heights(group: str, name: str = "128x192-c2p", waves: int = LOWER_WAVES) -> list[int]:
+    """Of tiles of up to 192 rows on top of each other, in at least so many waves of them."""
+    of, some = kernel(name), make_problem(group)
+    high = -(-seen(some, of).m[0] // 192)
+    choice, sms = Choice(of.name, 192), of.cluster * high // waves
+    tiles = cut_as(some, np.arange(1), of, choice, Machine(sms)).tiles
+    column = np.sort(tiles[tiles["n0"] == 0], order="m0")
+    assert (column["m0"] + column["width"])[:-1].tolist() == column["m0"][1:].tolist()
+    return column["width"].tolist()
+
+
+EVEN = 14 * [192] + 8 * [176]  # 4096 rows, where 22 tiles of 192 have 128 more
+
+
+@pytest.mark.parametrize(
+    ("group", "name"),
+    [
+        ("m: 4096, n: 256, k: 1024", "128x192-c2p"),
+        ("m: 4096, n: 256, k: 1024, alpha: 2, activation: relu", "128x192-c2p"),
+        ("m: 256, n: 4096, k: 1024", "128x192-c2px"),
+    ],
+)
+def test_the_last_tiles_of_a_group_are_lower_where_equal_ones_are_more_than_it_has_rows(
+    group: str, name: str
+) -> None:
+    assert heights(group, name) == EVEN
+
+
+def test_heights_in_finer_steps_are_as_far_apart() -> None:
+    assert heights("m: 2000, n: 256, k: 1024") == 10 * [184] + [168]
+
+
+@pytest.mark.parametrize(
+    ("group", "name"),
+    [
+        (f"m: 4096, n: 256, k: {LOWER_K_TILES.start * K_TILE - K_TILE}", "128x192-c2p"),
+        (f"m: 4096, n: 256, k: {LOWER_K_TILES.stop * K_TILE}", "128x192-c2p"),
+        ("m: 4096, n: 256, k: 1024", "128x256-c2"),
+        ("m: 4096, n: 256, k: 1024, beta: 1", "128x192-c2p"),
+        ("m: 4096, n: 256, k: 1024, bias: n", "128x192-c2p"),
+        ("m: 4096, n: 255, k: 1024, ldd: 256", "128x192-c2p"),
+        ("m: 4209, n: 256, k: 1024", "128x192-c2p"),  # 22 tiles of 192 are 15 rows more
+        ("m: 8208, n: 256, k: 1024", "128x192-c2p"),  # 48 more, not 1% of them
+    ],
+)
+def test_elsewhere_they_are_as_high_as_each_other(group: str, name: str) -> None:
+    assert set(heights(group, name)) == {192}
+
+
+def test_in_few_waves_they_are_as_high_as_each_other() -> None:
+    assert set(heights("m: 4096, n: 256, k: 1024", waves=LOWER_WAVES - 1)) == {192}
 
 
 @pytest.mark.parametrize("name", ["128x256", "128x192-c2p", "128x256-x", "64x256-px"])

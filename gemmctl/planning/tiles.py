@@ -12,6 +12,7 @@ from gemmctl.kernels.constants import (
     ACTIVATION_RELU,
     BIAS_M,
     BIAS_NONE,
+    FINE_FROM,
     K_TILE,
     MAPS,
     RECORDS,
@@ -31,6 +32,7 @@ from gemmctl.kernels.constants import (
     TILE_SHUFFLED,
     TILE_TOGETHER,
     TILE_WORDS,
+    WIDTH_STEP,
 )
 from gemmctl.lists.problem import Problem
 from gemmctl.planning.arrays import Flags, Ints, ceil_div, within
@@ -53,6 +55,13 @@ ONCE_ROWS = 64  # rows of D up to which a B that is read once need not stay in t
 # the ring: by turns the next tile's loads wait for the second of them. A K that fills the ring
 # takes 0.84 to 0.95 of the time so, five slices 0.92 to 1.02, three 1.01 to 1.03 (H100, means).
 TOGETHER_SLICES = 5
+# Where a group has tiles of two heights: for sums of so many slices of K (of three or four such
+# lists took 1.004 of the time, of 64 and more, which power limits, 1.000), in so many waves of
+# tiles (in two 1.008: a CTA hardly meets a height's code twice), and if it saves such a share of
+# the group's rows. They take 0.995 of the time then (H200, docs/kernel.md).
+LOWER_K_TILES = range(6, TURNING_K // K_TILE)
+LOWER_WAVES = 5
+LOWER_SHARE = 0.01
 
 # One entry of the tile list, as the kernel reads it. There are three kinds of entries; Tile in
 # cubin/src/records.cuh explains them.
@@ -115,11 +124,6 @@ class Launch(Grid):
         return min(RECORDS - 1, max(fill, held))
 
     @property
-    def waves(self) -> float:
-        """Tiles that multiply over the clusters that work on them at once."""
-        return int((self.whole * self.parts).sum()) / self.room
-
-    @property
     def flags(self) -> int:
         """Split tiles."""
         return int(self.whole[self.parts > 1].sum())
@@ -139,15 +143,15 @@ class Launch(Grid):
     @property
     def padded_macs(self) -> int:
         """Multiply-adds the tensor cores do, padding included."""
-        per_k = self.rows * self.wide * self.k_tiles
-        return int(per_k.sum()) * self.kernel.columns_per_tile * K_TILE
+        per_column = np.dot(self.tiles["width"].astype(np.int64), self.tiles["k_tiles"])
+        return int(per_column) * self.kernel.columns_per_tile * K_TILE
 
 
 def cut(problem: Problem, planned: Grid, choice: Choice) -> Launch:
     """Write the tile list of groups as they are planned to be cut.
 
-    Where all K are long, every other wave of tiles takes K backward: it begins with what the wave
-    before it, which moved along K in step, ended with and left in the L2.
+    Where all K are alike and long, every other wave of tiles takes K backward: it begins with what
+    the wave before it, which moved along K in step, ended with and left in the L2.
     """
     groups, kernel = planned.groups, planned.kernel
     columns = seen(problem, kernel)
@@ -188,6 +192,8 @@ def cut(problem: Problem, planned: Grid, choice: Choice) -> Launch:
     tiles["m0"], tiles["n0"] = places(planned, in_runs)
     last = tiles["m0"] + tiles["width"] >= columns.m[groups][tiles["group"]]
     tiles["width"] = np.where(last, planned.last[tiles["group"]], tiles["width"])
+    bare = (of_group["flags"] & ~np.uint32(TILE_RELU | TILE_ONCE)) == TILE_WORDS
+    _lower_last(tiles, planned, _lower(planned, columns.m[groups], bare))
     if (among := interleaved(planned, problem, in_runs)) is not None:
         tiles = np.take(tiles, among)
     depth = columns.depth[groups]
@@ -197,6 +203,33 @@ def cut(problem: Problem, planned: Grid, choice: Choice) -> Launch:
     if planned.slots:
         tiles = _split(tiles, planned.parts[tiles["group"]], columns.m[groups][tiles["group"]])
     return Launch(**vars(planned), choice=choice, shuffled=mixed, moved=moved, tiles=tiles)
+
+
+def _lower(planned: Grid, m: Ints, bare: Flags) -> Ints:
+    """Of each group's rows of tiles, how many are WIDTH_STEP rows lower than the others.
+
+    As many as it has rows too few: 22 tiles of 192 are 128 rows more than 4096, so that eight of
+    them have 176. Where warpgroups take turns, of groups that are ``bare``: alpha A B, and be it
+    with relu, in whole words. Where tiles are shared, to fetch another height's code takes what it
+    saves.
+    """
+    kernel, widths, k_tiles = planned.kernel, planned.widths, planned.k_tiles
+    if not kernel.pingpong or kernel.a_across or planned.waves < LOWER_WAVES:
+        return np.zeros_like(m)
+    padding = planned.high * widths - m
+    has_code = (widths % WIDTH_STEP == 0) | (widths - WIDTH_STEP > FINE_FROM)
+    some_k = (k_tiles >= LOWER_K_TILES.start) & (k_tiles < LOWER_K_TILES.stop)
+    worth = some_k & (padding >= LOWER_SHARE * m)
+    return np.where(bare & has_code & worth & (planned.parts == 1), padding // WIDTH_STEP, 0)
+
+
+def _lower_last(tiles: npt.NDArray[np.void], planned: Grid, lower: Ints) -> None:
+    """Make the last rows of tiles of each group lower, so many."""
+    of = tiles["group"]
+    row = tiles["m0"] // planned.widths[of]
+    beyond = row - (planned.high - lower)[of]
+    tiles["m0"] -= (np.maximum(beyond, 0) * WIDTH_STEP).astype(np.uint32)
+    tiles["width"] -= ((beyond >= 0) * WIDTH_STEP).astype(np.uint32)
 
 
 def _split(tiles: npt.NDArray[np.void], splits: Ints, m: Ints) -> npt.NDArray[np.void]:

@@ -129,6 +129,11 @@ class Grid:
         return self.high * self.wide
 
     @property
+    def waves(self) -> float:
+        """Tiles that multiply over the clusters that work on them at once."""
+        return int((self.whole * self.parts).sum()) / self.room
+
+    @property
     def entries(self) -> Ints:
         """Entries of the tile list."""
         return self.whole * self.parts + self.sums
