@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 # Workers share the cores: no BLAS threads besides. numpy is imported later.
 if "PYTEST_XDIST_WORKER" in os.environ:
@@ -17,6 +18,10 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 
 from gemmctl.lists import yamlfile
 from support import TWO_PROBLEMS, Command, environment
+
+# Machines are busy: how long an example takes is nobody's fault.
+settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("busy")
 
 # A shell that starts tests in the background has them, and what they start, ignore Ctrl-C.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -7,7 +7,7 @@ from math import inf
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from gemmctl.kernels import cubins
@@ -26,7 +26,6 @@ from gemmctl.planning.work import L2_BYTES, asked_of, work_of
 from support import cut_as, make_problem, takes_all
 
 KERNELS = cubins.manifest().kernels
-patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # busy machines
 
 # Nothing takes time but to multiply.
 NOTHING = dict.fromkeys((field.name for field in fields(Constants)), 0.0)
@@ -552,7 +551,6 @@ def launches(draw: st.DrawFn) -> tuple[Problem, Launch]:
     return some, cut_as(some, np.arange(len(some.groups)), kernel, choice, machine)
 
 
-@patient
 @given(launches())
 def test_no_launch_is_faster_than_its_tensor_cores_or_its_memory(
     drawn: tuple[Problem, Launch],
@@ -571,7 +569,6 @@ UNEXPOSED = replace(FITTED, exposed_turn=0.0)
 SLOWING = [field.name for field in fields(Constants) if field.name != "exposed_turn"]
 
 
-@patient
 @given(launches(), st.sampled_from(SLOWING))
 def test_whatever_gets_slower_makes_no_launch_faster(
     drawn: tuple[Problem, Launch], name: str
@@ -622,7 +619,6 @@ def played(launch: Launch) -> float:
     return max(*free, complete + taken[sums].max(initial=0), mean + longest / 2) + end
 
 
-@patient
 @given(launches())
 def test_a_launch_takes_what_its_tile_list_takes_as_ctas_take_from_it(
     drawn: tuple[Problem, Launch],
@@ -701,7 +697,6 @@ def test_ends_that_are_not_the_last_count_a_little() -> None:
 # How long a launch keeps its SMs
 
 
-@patient
 @given(launches())
 def test_a_launch_keeps_its_sms_for_as_long_as_it_takes(drawn: tuple[Problem, Launch]) -> None:
     some, launch = drawn
@@ -757,7 +752,6 @@ def played_through(launch: Grid, some: Problem, constants: Constants = FITTED) -
     return float(cost.together(work, times, busy, constants)[0])
 
 
-@patient
 @given(launches(), st.sampled_from([FITTED, IDEAL, replace(FITTED, sum_value=90)]))
 def test_no_launch_takes_less_than_it_takes_at_least(
     drawn: tuple[Problem, Launch], constants: Constants
@@ -767,7 +761,6 @@ def test_no_launch_takes_less_than_it_takes_at_least(
     assert bound <= played_through(launch, some, constants) * (1 + 1e-12)
 
 
-@patient
 @given(launches(), st.sampled_from([FITTED, IDEAL, replace(FITTED, crossed=9)]))
 def test_what_is_estimated_is_what_playing_the_list_through_gives(
     drawn: tuple[Problem, Launch], constants: Constants
@@ -777,7 +770,6 @@ def test_what_is_estimated_is_what_playing_the_list_through_gives(
     assert cost.estimate(launch, some, constants) == pytest.approx(expected, rel=1e-12)
 
 
-@patient
 @given(st.integers(1, 3000), st.integers(0, 9000), st.sampled_from(KERNELS), st.data())
 def test_what_a_launch_of_equal_tiles_takes_at_least_is_what_it_takes(
     m: int, k: int, kernel: Kernel, data: st.DataObject

@@ -7,7 +7,7 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gemmctl.operands.dtypes import BF16, BY_NAME, F16, F32, DType
@@ -17,7 +17,6 @@ ORACLE: dict[str, npt.DTypeLike] = {
     "f16": np.float16,
     "f32": np.float32,
 }
-patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # busy machines
 every_type = pytest.mark.parametrize("dtype", BY_NAME.values(), ids=BY_NAME)
 sixteen_bit = pytest.mark.parametrize("dtype", [BF16, F16], ids=["bf16", "f16"])
 
@@ -78,7 +77,6 @@ def test_float64_ties_go_to_even_and_their_neighbours_to_the_nearest(dtype: DTyp
         np.testing.assert_array_equal(dtype.to_f32(dtype.from_float(point)), expected)
 
 
-@patient
 @given(st.floats(allow_nan=False, allow_infinity=False, width=64))
 def test_float64_goes_to_the_nearest_bf16(value: float) -> None:
     got = float(BF16.to_f32(np.array([one(BF16, value)], np.uint16))[0])

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gemmctl.judging.expected import (
@@ -25,7 +25,6 @@ from gemmctl.operands.activations import activate
 
 numbers = st.floats(-40, 40) | st.floats(-1, 1)
 radii = st.floats(0, 3) | st.just(0.0)
-patient = settings(deadline=None)
 
 
 def told(right: float, allowed: float, *, loose: bool | None = None) -> Expected:
@@ -37,7 +36,6 @@ def of(name: str, x: float) -> float:
     return float(activate(name, np.array([x], np.float64))[0])
 
 
-@patient
 @given(numbers, radii, st.floats(-1, 1), st.sampled_from(ACTIVATIONS))
 def test_an_activation_of_whatever_is_in_the_interval_is_in_its_image(
     right: float, allowed: float, share: float, name: str
@@ -47,7 +45,6 @@ def test_an_activation_of_whatever_is_in_the_interval_is_in_its_image(
     assert abs(value - y.right[0]) <= y.allowed[0] * (1 + 1e-12)
 
 
-@patient
 @given(numbers, radii, st.sampled_from(ACTIVATIONS))
 def test_an_image_is_no_wider_than_the_steepest_slope_and_the_devices_error(
     right: float, allowed: float, name: str
@@ -90,7 +87,6 @@ def test_limits_leave_no_choice(name: str, end: float) -> None:
     assert np.array_equal(y.right, [of(name, end)], equal_nan=True)
 
 
-@patient
 @given(numbers, radii, st.floats(-1, 1), numbers, radii, st.floats(-1, 1))
 def test_a_product_of_whatever_is_in_two_intervals_is_in_theirs(
     y: float, near_y: float, share_y: float, x: float, near_x: float, share_x: float

@@ -43,9 +43,8 @@ from support import make_problem
 Doubles = npt.NDArray[np.float64]
 
 patient = settings(
-    deadline=None,
     max_examples=60,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 every_kind = pytest.mark.parametrize("spec", [INT, NORMAL, SPECIAL], ids=lambda spec: spec.kind)
 

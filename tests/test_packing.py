@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gemmctl.device.cpu import CpuDevice
@@ -24,7 +24,6 @@ from sources import members, size
 from support import Command, make_plans, make_problem
 
 KERNELS = cubins.manifest().kernels
-patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # busy machines
 BF16 = dtypes.BF16.size
 
 ODD = """\
@@ -113,7 +112,6 @@ def stored(made: Plan) -> list[tuple[int, ...]]:
 # What is packed, and to where
 
 
-@patient
 @given(plans())
 def test_what_launches_read_has_strides_and_addresses_that_tma_takes(made: Plan) -> None:
     for _, offset, ld, _, length, *_ in stored(made):
@@ -122,7 +120,6 @@ def test_what_launches_read_has_strides_and_addresses_that_tma_takes(made: Plan)
         assert length <= ld < STRIDE_END // BF16
 
 
-@patient
 @given(plans())
 def test_copies_share_no_byte_with_each_other_or_with_any_operand(made: Plan) -> None:
     packing, before = made.packing, plan.lay_out(made.problem)[0].size
@@ -132,7 +129,6 @@ def test_copies_share_no_byte_with_each_other_or_with_any_operand(made: Plan) ->
     assert max(end for _, end in spans) <= packing.end == made.layout.size
 
 
-@patient
 @given(plans())
 def test_what_tma_can_read_where_it_lies_is_read_there(made: Plan) -> None:
     for group, offset, ld, lines, _, source, source_ld in stored(made):
@@ -141,7 +137,6 @@ def test_what_tma_can_read_where_it_lies_is_read_there(made: Plan) -> None:
         assert ld == source_ld or not (steps and begins)
 
 
-@patient
 @given(plans())
 def test_a_run_leaves_every_operand_where_launches_read_it(made: Plan) -> None:
     with CpuDevice().open(made, DataSpec("normal", 3)) as session:
@@ -219,7 +214,6 @@ def test_without_a_kernel_for_it_an_unaligned_b_is_packed() -> None:
     assert len(made.packing.woven) == 2 and not made.packing.woven.any()
 
 
-@patient
 @given(st.lists(st.tuples(*[st.integers(1, 40)] * 3, *[st.integers(0, 20)] * 2), min_size=1))
 def test_a_run_weaves_every_a_beside_a_kernel_for_an_unaligned_b(
     sizes: list[tuple[int, int, int, int, int]],
@@ -326,7 +320,6 @@ def test_what_would_spare_a_copy_is_named(group: str, changes: list[str]) -> Non
     assert remedies(make_problem(group, group)) == changes
 
 
-@patient
 @given(plans())
 def test_the_values_that_are_named_spare_every_copy(made: Plan) -> None:
     named = re.findall(r"(\w+) (\d+) -> (\d+)", "; ".join(remedies(made.problem)))

@@ -11,7 +11,7 @@ from typing import Any
 
 import jsonschema  # type: ignore[import-untyped]
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bad_lists import BAD, BEYOND, GROUP, listed
@@ -25,8 +25,6 @@ from support import PROBLEMS, ROOT
 KERNELS = cubins.manifest().kernels
 FILE = ROOT / "gemmctl" / "problem-list.schema.json"
 VALIDATOR = jsonschema.Draft7Validator(schema.schema())
-
-patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # busy machines
 
 
 def refused(document: Any) -> list[str]:
@@ -152,7 +150,7 @@ def no_kernel_runs_a_default(document: dict[str, Any]) -> bool:
     return any(not alone.is_valid(of["defaults"]) for of in given if "defaults" in of)
 
 
-@settings(patient, max_examples=250)
+@settings(max_examples=250)
 @given(lists())
 def test_whatever_gemmctl_accepts_the_schema_accepts_and_the_other_way_round(
     document: dict[str, Any],

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gemmctl.device.cuda.params import GROUP_ARRAYS
@@ -25,7 +25,6 @@ from sources import members, size
 from support import make_problem
 
 KERNELS = cubins.manifest().kernels
-patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # busy machines
 SPEC = DataSpec("normal", 2**40 + 3)
 ADDRESS = 0x7F00_0000_0000  # where an arena may lie on a GPU
 
@@ -354,7 +353,6 @@ def test_what_is_generated_is_what_the_launches_read() -> None:
     assert {record["ptr"] for record in records(made)} <= read
 
 
-@patient
 @given(
     st.lists(
         st.tuples(*[st.integers(0, 60)] * 3, *[st.sampled_from(LAYOUTS)] * 3),

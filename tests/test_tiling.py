@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cuts import KERNELS, Cut, cuts, drawn_problem, joined_cuts, kernel, launch_of, patient
+from cuts import KERNELS, Cut, cuts, drawn_problem, joined_cuts, kernel, launch_of
 from gemmctl.kernels.constants import (
     FINE_FROM,
     FINE_STEP,
@@ -301,7 +301,6 @@ def test_k_is_not_split_where_it_is_short() -> None:
     assert {choice.splits for choice in considered(some, kernel("64x128"))} == {1}
 
 
-@patient
 @given(st.data())
 def test_every_choice_is_considered_once_and_has_few_parts_for_each_cluster(
     data: st.DataObject,
