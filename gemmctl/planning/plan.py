@@ -35,8 +35,8 @@ STREAMS = 8  # that launches of single groups are spread over
 
 # All groups that share element types and layouts in one launch, alone or together with the set-up
 # of its tensor maps, and several such launches side by side; or one launch for each group, one
-# after another or over STREAMS streams. All but the first are CUDA graphs, so that the host does
-# not set the pace.
+# after another or over STREAMS streams. All but a single launch of the first kind are CUDA graphs,
+# so that the host does not set the pace.
 Launching = Literal["grouped", "graph", "serial", "streams"]
 TOGETHER: tuple[Launching, ...] = ("grouped", "graph")  # all such groups
 
