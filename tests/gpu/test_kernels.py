@@ -375,6 +375,31 @@ def test_every_kernel_is_right_where_the_last_columns_of_tiles_are_narrower(
         repeat_alike(session, made, 100)
 
 
+@pytest.mark.parametrize("kind", data.KINDS)
+@pytest.mark.parametrize(
+    "kernel", [of for of in KERNELS if of.pingpong and not of.a_across], ids=named
+)
+def test_a_group_of_tiles_of_two_heights_is_right(
+    device: CudaDevice, kernel: Kernel, kind: data.Kind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows of which equal tiles are 16 to 48 too many, some in steps of eight."""
+    monkeypatch.setattr(tiles, "LOWER_WAVES", 0)  # however few there are
+    groups = []
+    for high, less in ((2, 24), (3, 40), (5, 56)):
+        rows = columns_for(kernel, high * kernel.max_width - less)
+        m, n = (136, rows) if kernel.d_across else (rows, 136)
+        groups.append(f"{{m: {m}, n: {n}, k: 400, {padded(kernel, m, n, 400)}}}")
+    text = f"{head_of(kernel)}  - {{name: x, groups: [{', '.join(groups)}]}}\n"
+    (some,) = reading.load(["-"], io.StringIO(text))
+    chosen = {some.name: [Choice(kernel.name, kernel.max_width)]}
+    (made,) = plan.make([some], [kernel], chosen=chosen)
+    launch, spec = made.launches[0], DataSpec(kind, 43)
+    assert (launch.tiles["width"] < launch.widths[launch.tiles["group"]]).any()
+    with ran(device, made, spec) as session:
+        assert wrong(made, session, spec) == []
+        repeat_alike(session, made, 100)
+
+
 # Rows of C and D in whole words of four elements, in words of other lengths, and at odd places:
 # columns, and how much longer the rows of D and C are.
 ROWS_OF_C = [
