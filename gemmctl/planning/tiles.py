@@ -193,7 +193,8 @@ def cut(problem: Problem, planned: Grid, choice: Choice) -> Launch:
     last = tiles["m0"] + tiles["width"] >= columns.m[groups][tiles["group"]]
     tiles["width"] = np.where(last, planned.last[tiles["group"]], tiles["width"])
     bare = (of_group["flags"] & ~np.uint32(TILE_RELU | TILE_ONCE)) == TILE_WORDS
-    _lower_last(tiles, planned, _lower(planned, columns.m[groups], bare))
+    if (lower := _lower(planned, columns.m[groups], bare)).any():
+        _lower_last(tiles, planned, lower)
     if (among := interleaved(planned, problem, in_runs)) is not None:
         tiles = np.take(tiles, among)
     depth = columns.depth[groups]
