@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from gemmctl.device.cuda.params import GROUP_ARRAYS
 from gemmctl.kernels import constants, cubins
-from gemmctl.kernels.constants import TILE_JOINED, WIDTH_STEP, WIDTHS
+from gemmctl.kernels.constants import TILE_ADDED, TILE_JOINED, WIDTH_STEP, WIDTHS
 from gemmctl.lists.problem import ACTIVATIONS, BIASES, GATES, LAYOUTS
 from gemmctl.operands import data, dtypes
 from gemmctl.operands.data import DataSpec
@@ -65,6 +65,21 @@ def test_leading_dimensions_are_in_elements() -> None:
     assert bf16.ld_c.tolist() == [41, 96, 104]
     assert bf16.ld_d.tolist() == [48, 96, 104]
     assert f16.ld_d.tolist() == [20]
+
+
+@pytest.mark.parametrize("launch", ["grouped", "graph", "serial", "streams"])
+def test_what_is_added_to_d_is_what_the_tiles_of_the_group_say(launch: plan.Launching) -> None:
+    """Of equal groups, too, of which some only would be in one launch with the others."""
+    some = make_problem("m: 4096, n: 4096, k: 640, d: f32, beta: 1, inplace: true, count: 2")
+    (made,) = plan.make([some], KERNELS, launch=launch)
+    said, told = [], []
+    for cut, table in zip(made.launches, built(made), strict=True):
+        for group in range(len(cut.groups)):
+            flags = table.tiles["flags"][table.tiles["group"] == group]
+            said.append(set((flags & TILE_ADDED > 0).tolist()))
+            told.append({bool(table.added[group])})
+    assert said == told
+    assert {True} in said
 
 
 @pytest.mark.parametrize("operand", "abcd")

@@ -7,12 +7,18 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from gemmctl.kernels.constants import TILE_JOINED, TILE_JOINED_M, WIDTH_STEP, WIDTHS
+from gemmctl.kernels.constants import (
+    TILE_ADDED,
+    TILE_JOINED,
+    TILE_JOINED_M,
+    WIDTH_STEP,
+    WIDTHS,
+)
 from gemmctl.kernels.cubins import OPERAND_BYTES
 from gemmctl.lists.problem import Problem
 from gemmctl.operands import data, dtypes
 from gemmctl.operands.data import DataSpec
-from gemmctl.planning import epilogue, tiling
+from gemmctl.planning import tiling
 from gemmctl.planning.arrays import Ints
 from gemmctl.planning.plan import Plan
 from gemmctl.planning.tiles import Launch
@@ -117,11 +123,23 @@ def build(launch: Launch, plan: Plan, base: int) -> Tables:
         bias_along=columns.bias[groups].astype(np.uint32),
         activation=columns.activation[groups].astype(np.uint32),
         gate=columns.gate[groups].astype(np.uint32),
-        added=epilogue.added(plan.exchanged, groups).astype(np.uint32),
+        added=_added(launch),
         tiles=_with_biases(
             launch.tiles, columns.m[groups], columns.n[groups], address(layout.bias)
         ),
     )
+
+
+def _added(launch: Launch) -> npt.NDArray[np.uint32]:
+    """Whether alpha A B is added to D where it lies, as the tiles of each group say.
+
+    Not what ``epilogue.added`` says of the groups: of equal ones it may say it of some only, and
+    where each has a launch of its own, all have the tiles of the first.
+    """
+    by_l2 = launch.tiles["flags"] & TILE_ADDED > 0
+    found = np.zeros(len(launch.groups), np.uint32)
+    found[launch.tiles["group"][by_l2]] = 1
+    return found
 
 
 def _with_biases(
