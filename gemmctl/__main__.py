@@ -48,6 +48,10 @@ def main() -> None:
         if sys.argv[1:2] == ["--install-completion"] and isinstance(error, OSError):
             print(f"gemmctl: {_not_installed(error)}", file=sys.stderr)
             sys.exit(2)
+        if isinstance(error, RuntimeError) and "can't start new thread" in str(error):
+            print("gemmctl: no thread can be started; allow this process more threads or memory",
+                  file=sys.stderr)  # fmt: skip
+            sys.exit(4)
         import traceback
 
         traceback.print_exc()

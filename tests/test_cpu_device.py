@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import sys
+import weakref
 from dataclasses import replace
 from itertools import count
 from types import ModuleType
@@ -17,7 +19,7 @@ from gemmctl.kernels.constants import RECIPE_NORMAL
 from gemmctl.operands import data, dtypes
 from gemmctl.operands.data import DataSpec, Operand
 from gemmctl.planning.arena import FENCE
-from support import make_plans
+from support import TWO_PROBLEMS, make_plans
 
 INTEGERS = DataSpec("int", 11)
 
@@ -254,15 +256,25 @@ def test_the_cpu_names_itself_and_has_no_roofline():
     assert facts.roofline is None and CpuDevice().telemetry() is CpuDevice().energy_j() is None
 
 
-def test_blas_gets_its_threads_back():
+def test_memory_is_given_back_whoever_still_has_the_session():
+    (plan,) = make_plans(TWO_PROBLEMS)[:1]
+    with CpuDevice().open(plan, INTEGERS) as session:
+        session.run()
+        arena = weakref.ref(session._arena)
+    gc.collect()
+    assert session.setup and arena() is None
+
+
+def test_a_product_runs_on_its_callers_thread_from_the_first_run_on():
     library = blas._openblas()
     if library is None:
         pytest.skip("numpy's BLAS is not OpenBLAS")
-    read, _ = library
-    before = read()
-    with blas.single_threaded():
-        assert read() == 1
-    assert read() == before
+    read, write = library
+    write(2)
+    (plan,) = make_plans(TWO_PROBLEMS)[:1]
+    with CpuDevice().open(plan, INTEGERS) as session:
+        session.run()
+    assert read() == 1
 
 
 @pytest.fixture

@@ -108,6 +108,7 @@ def test_another_driver_finds_the_same() -> None:
 
 
 WITH_C = {**GROUP, "beta": 1}
+F32_C = {**WITH_C, "d": "f32"}
 
 
 @pytest.mark.parametrize(
@@ -130,6 +131,8 @@ WITH_C = {**GROUP, "beta": 1}
         (WITH_C, {**WITH_C, "c": "f32"}),
         (WITH_C, {**WITH_C, "ldc": 136}),
         (GROUP, {**GROUP, "count": 2}),
+        (F32_C, {**F32_C, "inplace": True}),
+        ({**F32_C, "inplace": True}, {**F32_C, "inplace": True, "beta": 0.5}),
     ],
 )
 def test_what_may_change_the_best_choice_changes_the_fingerprint(

@@ -171,9 +171,11 @@ def run(
                     result = measure(session, on, plan, settings, tick, entries)
             results.append(result)
             record = run_report.record(result)
-            if plan.problem.name not in done:
-                saving.add(record)
-            out.stream(head, record)
+            try:
+                if plan.problem.name not in done:
+                    saving.add(record)
+            finally:  # what is measured is shown, whether it can be kept or not
+                out.stream(head, record)
     for advice in run_report.advice(results, on.facts, settings):
         out.note(advice)
 

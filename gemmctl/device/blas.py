@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
 from typing import Any
@@ -21,20 +19,15 @@ THREADS = min(
 )  # callers at a time: OpenBLAS has memory for a limited number
 
 
-@contextmanager
-def single_threaded() -> Iterator[None]:
-    """Inside, a product runs on its caller's thread; a BLAS that is not OpenBLAS is left alone."""
+def keep_to_callers() -> None:
+    """From now on a product runs on its caller's thread; a BLAS that is not OpenBLAS stays.
+
+    For good: whoever is interrupted leaves threads behind that are still at their products.
+    """
     library = _openblas()
-    if library is None:
-        yield
-        return
-    read, write = library
-    threads = read()
-    write(1)
-    try:
-        yield
-    finally:
-        write(threads)
+    if library is not None:
+        _, write = library
+        write(1)
 
 
 @cache

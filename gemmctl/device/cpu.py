@@ -73,7 +73,12 @@ class CpuDevice:
             _poison(arena, pool)
             fills = tables.fills(plan, 0, data)
             _fill(arena, fills, pool)
-            yield CpuSession(plan, arena, pool, tables.refills(fills, plan, 0))
+            session = CpuSession(plan, arena, pool, tables.refills(fills, plan, 0))
+            del arena
+            try:
+                yield session
+            finally:
+                session.close()
 
     def telemetry(self) -> Telemetry | None:
         """None: clocks and power are not read on a CPU."""
@@ -103,13 +108,18 @@ class CpuSession:
         ]
         self.setup = Setup(host_s=perf_counter() - started, device_s=None)
 
+    def close(self) -> None:
+        """Give the memory back, whoever still has the session."""
+        del self._arena
+        self._launches.clear()
+
     def run(self) -> None:
         """Pack what has to be, and run the plan's launches once."""
         list(self._pool.map(self._pack, self._packs))
-        with blas.single_threaded():
-            for launch in self._launches:
-                for shares in launch.rounds():
-                    list(self._pool.map(launch.run, shares))
+        blas.keep_to_callers()
+        for launch in self._launches:
+            for shares in launch.rounds():
+                list(self._pool.map(launch.run, shares))
 
     def _pack(self, record: tuple[int, ...]) -> None:
         """Copy one operand by its PACK record, whose addresses are offsets in the arena."""

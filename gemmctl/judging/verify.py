@@ -60,14 +60,14 @@ def verify(
     strips = _strips(plan, products)
     work, total_work = 0, sum(strip.work for strip in strips)
     filters: dict[int, Filter] = {}
+    blas.keep_to_callers()
     pool = ThreadPoolExecutor(blas.THREADS)
     try:
-        with blas.single_threaded():
-            for batch in _batches(strips):
-                for check in _start(batch, session, filters, pool):
-                    findings[check.strip.product.index] += check.finish()
-                    work += check.strip.work
-                    progress(work / total_work)
+        for batch in _batches(strips):
+            for check in _start(batch, session, filters, pool):
+                findings[check.strip.product.index] += check.finish()
+                work += check.strip.work
+                progress(work / total_work)
     finally:
         pool.shutdown(cancel_futures=True)
     return [verdict(*pair) for pair in zip(products, findings, strict=True)]

@@ -33,6 +33,14 @@ has = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesiz
 resource.setrlimit(resource.RLIMIT_AS, (has + (1 << 29), has + (1 << 29)))
 main()
 """
+NO_THREADS = """
+import threading
+from gemmctl.__main__ import main
+def refused(*args):
+    raise RuntimeError("can't start new thread")
+threading.Thread.start = refused
+main()
+"""
 # Its operands take two gigabytes.
 BIG = "{gemmctl: 1, problems: [{name: big, groups: [{m: 16384, n: 16384, k: 16384}]}]}"
 
@@ -256,6 +264,16 @@ def test_lists_on_standard_input_are_utf8_in_every_locale(tmp_path: Path) -> Non
     (tmp_path / "uni.yaml").write_text(TWO_PROBLEMS.replace("one", "größe"), encoding="utf-8")
     done = shell("gemmctl plan - -f json < uni.yaml", tmp_path, PYTHONIOENCODING="latin-1")
     assert json.loads(done.stdout)["problems"][0]["name"] == "größe"
+
+
+def test_a_thread_that_cannot_be_started_is_no_bug_of_gemmctl(
+    gemmctl: Command, two_problems: Path
+) -> None:
+    done = gemmctl("run", two_problems, python=("-c", NO_THREADS))
+    assert (done.returncode, done.stdout) == (4, "")
+    assert done.stderr.splitlines()[-1] == (
+        "gemmctl: no thread can be started; allow this process more threads or memory"
+    )
 
 
 def test_edge_07_memory_that_cannot_be_had_is_told_with_the_bytes_needed(gemmctl: Command) -> None:
