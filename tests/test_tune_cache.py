@@ -131,8 +131,6 @@ F32_C = {**WITH_C, "d": "f32"}
         (WITH_C, {**WITH_C, "c": "f32"}),
         (WITH_C, {**WITH_C, "ldc": 136}),
         (GROUP, {**GROUP, "count": 2}),
-        (F32_C, {**F32_C, "inplace": True}),
-        ({**F32_C, "inplace": True}, {**F32_C, "inplace": True, "beta": 0.5}),
     ],
 )
 def test_what_may_change_the_best_choice_changes_the_fingerprint(
@@ -148,6 +146,14 @@ def test_layouts_change_the_fingerprint(layout: str) -> None:
     other = "col" if getattr(group, layout) == "row" else "row"
     turned = replace(problem, groups=(replace(group, **{layout: other}),))
     assert fingerprint(turned) != fingerprint(problem)
+
+
+@pytest.mark.parametrize("other", [F32_C, {**F32_C, "inplace": True, "beta": 0.5}])
+def test_what_sums_may_be_added_to_is_told_from_what_is_read(other: dict[str, object]) -> None:
+    notes, made = Notes(), planned({**F32_C, "inplace": True})
+    notes.cache().keep(made, 1e-3)
+    assert notes.cache().find([made.problem])
+    assert notes.cache().find([planned(other).problem]) == {}
 
 
 def test_the_order_of_groups_changes_the_fingerprint() -> None:

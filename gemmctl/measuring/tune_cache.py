@@ -38,10 +38,9 @@ def folder() -> Path:
 def fingerprint(problem: Problem) -> str:
     """A hash of all that may change which choice is best; neither names nor values do.
 
-    Of the scalars only whether alpha is 1 and beta is 0 or, of a C in place, to which the L2 may
-    then add, 1; of C nothing where it is not read, of what is fused only what there is; where
-    operands begin only if one does so off a boundary, for what was measured before that could be
-    said stays known.
+    Of the scalars only whether alpha is 1 and beta is 0, of C nothing where it is not read, of
+    what is fused only what there is; where operands begin only if one does so off a boundary, for
+    what was measured before that could be said stays known.
     """
     lines = [
         [
@@ -49,7 +48,6 @@ def fingerprint(problem: Problem) -> str:
             *(g.lda, g.ldb, g.ldd, g.alpha == 1, *((g.c, g.ldc) if g.beta else ())),
             *(() if g.plain else (g.bias, g.bias_type, g.activation, g.gate)),
             *(begins if any(begins := _begins(g)) else ()),
-            *(("in place", g.beta == 1) if g.inplace and g.beta else ()),
         ]
         for g in problem.groups
     ]
@@ -141,11 +139,14 @@ class TuneCache:
         return choices
 
     def _key(self, problem: Problem) -> dict[str, Any]:
+        """The fingerprint does not say of a C whether it is in place, where sums may be added."""
+        added = problem.columns.adds.nonzero()[0].tolist()
         return {
             "format": FORMAT,
             **self._device,
             "cubin_sha256": self._cubins.sha256,
             "problem": fingerprint(problem),
+            **({"added": added} if added else {}),
         }
 
     def _tell(self, text: str) -> None:
