@@ -44,7 +44,7 @@ Doubles = npt.NDArray[np.float64]
 
 patient = settings(
     max_examples=60,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 every_kind = pytest.mark.parametrize("spec", [INT, NORMAL, SPECIAL], ids=lambda spec: spec.kind)
 

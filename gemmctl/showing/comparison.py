@@ -75,7 +75,8 @@ class Comparison:
     @property
     def mean(self) -> float | None:
         """The geometric mean of the ratios; None if there are none."""
-        return float(np.exp(np.mean(np.log(self.ratios)))) if self.ratios else None
+        ratios = self.ratios
+        return float(np.exp(np.mean(np.log(ratios)))) if ratios else None
 
     def failures(self, limit: float) -> list[str]:
         """Why the new run does not pass a limit on slowing down (0.03 is 3%), a sentence each.

@@ -17,6 +17,7 @@ import jsonschema  # type: ignore[import-untyped]
 import pytest
 
 from gemmctl.commands.options import MAX_SEED
+from gemmctl.errors import UsageError
 from gemmctl.kernels import cubins
 from gemmctl.lists import schema, shipped
 from gemmctl.measuring import baselines
@@ -298,7 +299,7 @@ def test_types_that_a_chosen_kernel_lacks_are_refused_in_its_name(gemmctl: Comma
     )
 
 
-@pytest.mark.parametrize("seed", ["-1", str(1 << 64)])
+@pytest.mark.parametrize(("seed", "bound"), [("-1", "0"), (str(1 << 64), str((1 << 64) - 1))])
 @pytest.mark.parametrize(
     "command",
     [
@@ -312,14 +313,22 @@ def test_types_that_a_chosen_kernel_lacks_are_refused_in_its_name(gemmctl: Comma
     ],
 )
 def test_a_seed_that_is_none_is_told_before_anything_else(
-    command: tuple[str, ...], seed: str, gemmctl: Command, tmp_path: Path
+    command: tuple[str, ...], seed: str, bound: str, gemmctl: Command, tmp_path: Path
 ) -> None:
     done = gemmctl(*command, f"--seed={seed}")
     assert (done.returncode, done.stdout) == (2, "")
     *_, said = done.stderr.splitlines()
     assert said.startswith("Error: Invalid value for '--seed': ")
+    assert said.endswith(f" than or equal to {bound}")
     assert "missing" not in said and "none" not in said
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("seed", [-1, 1 << 64])
+def test_data_have_no_such_seed_either(seed: int) -> None:
+    with pytest.raises(UsageError) as refused:
+        data.DataSpec("normal", seed)
+    assert str(refused.value) == f"the seed is {seed}; it must be in 0..{(1 << 64) - 1}"
 
 
 def test_the_largest_seed_of_the_option_is_that_of_the_data() -> None:
