@@ -55,7 +55,7 @@ from gemmctl.planning.tiles import (
     TURNING_K,
     Launch,
 )
-from gemmctl.planning.tiling import MIN_SPLIT_K_TILES, Choice, Machine, seen
+from gemmctl.planning.tiling import BEGUN_K, MIN_SPLIT_K_TILES, Choice, Machine, seen
 from sources import members, size
 from support import cut_as, make_problem
 
@@ -457,6 +457,10 @@ EVEN = 14 * [192] + 8 * [176]  # 4096 rows, where 22 tiles of 192 have 128 more
         ("m: 4096, n: 256, k: 1024", "128x192-c2p"),
         ("m: 4096, n: 256, k: 1024, alpha: 2, activation: relu", "128x192-c2p"),
         ("m: 256, n: 4096, k: 1024", "128x192-c2px"),
+        ("m: 4096, n: 256, k: 1024, beta: 1", "128x192-c2p"),
+        ("m: 4096, n: 256, k: 1024, bias: n", "128x192-c2p"),
+        ("m: 4096, n: 256, k: 1024, bias: m, bias_type: f32", "128x192-c2p"),
+        ("m: 4096, n: 255, k: 1024, ldd: 256", "128x192-c2p"),
     ],
 )
 def test_the_last_tiles_of_a_group_are_lower_where_equal_ones_are_more_than_it_has_rows(
@@ -475,9 +479,10 @@ def test_heights_in_finer_steps_are_as_far_apart() -> None:
         (f"m: 4096, n: 256, k: {LOWER_K_TILES.start * K_TILE - K_TILE}", "128x192-c2p"),
         (f"m: 4096, n: 256, k: {LOWER_K_TILES.stop * K_TILE}", "128x192-c2p"),
         ("m: 4096, n: 256, k: 1024", "128x256-c2"),
-        ("m: 4096, n: 256, k: 1024, beta: 1", "128x192-c2p"),
-        ("m: 4096, n: 256, k: 1024, bias: n", "128x192-c2p"),
-        ("m: 4096, n: 255, k: 1024, ldd: 256", "128x192-c2p"),
+        ("m: 4096, n: 256, k: 1024, d: f32, beta: 1, inplace: true", "128x192-c2p"),  # added
+        ("m: 4164, n: 256, k: 1024, activation: silu", "128x192-c2p"),  # few widths: 64, 128, 192
+        ("m: 4164, n: 256, k: 1024, d: f32, beta: 1", "128x192-c2p"),
+        (f"m: 4164, n: 256, k: {BEGUN_K - K_TILE}, beta: 1", "128x192-c2p"),
         ("m: 4209, n: 256, k: 1024", "128x192-c2p"),  # 22 tiles of 192 are 15 rows more
         ("m: 8208, n: 256, k: 1024", "128x192-c2p"),  # 48 more, not 1% of them
     ],

@@ -11,10 +11,11 @@ from dataclasses import replace
 from math import inf
 
 import numpy as np
+import numpy.typing as npt
 
 from gemmctl.lists.problem import Problem
 from gemmctl.planning import cost, order, playing, tiling
-from gemmctl.planning.arrays import Floats, Ints
+from gemmctl.planning.arrays import Floats, Ints, Number
 from gemmctl.planning.tiling import Grid
 from gemmctl.planning.work import Asked, asked_of, work_of
 
@@ -107,15 +108,15 @@ def joined(planned: Grid, narrow: Grid, taken: Ints) -> Grid:
     which = np.concatenate([here[kept > 0], len(here) + here[taken > 0]])
     which = which[np.argsort(which % len(here), kind="stable")]
 
-    def both(one: Ints, other: Ints) -> Ints:
-        found: Ints = np.concatenate([one, other])[which]
-        return found
+    def both(one: npt.NDArray[Number], other: npt.NDArray[Number]) -> npt.NDArray[Number]:
+        return np.take(np.concatenate([one, other]), which)
 
     return replace(
         planned,
         groups=both(planned.groups, narrow.groups),
         widths=both(planned.widths, narrow.widths),
         last=both(planned.last, narrow.last),
+        few=both(planned.few, narrow.few),
         loaded=both(planned.loaded, narrow.loaded),
         high=both(planned.high, narrow.high),
         first=both(np.zeros_like(kept), kept),

@@ -192,8 +192,8 @@ def cut(problem: Problem, planned: Grid, choice: Choice) -> Launch:
     tiles["m0"], tiles["n0"] = places(planned, in_runs)
     last = tiles["m0"] + tiles["width"] >= columns.m[groups][tiles["group"]]
     tiles["width"] = np.where(last, planned.last[tiles["group"]], tiles["width"])
-    bare = (of_group["flags"] & ~np.uint32(TILE_RELU | TILE_ONCE)) == TILE_WORDS
-    if (lower := _lower(planned, columns.m[groups], bare)).any():
+    able = ~(planned.few | on_top | mixed)
+    if (lower := _lower(planned, columns.m[groups], able)).any():
         _lower_last(tiles, planned, lower)
     if (among := interleaved(planned, problem, in_runs)) is not None:
         tiles = np.take(tiles, among)
@@ -206,13 +206,12 @@ def cut(problem: Problem, planned: Grid, choice: Choice) -> Launch:
     return Launch(**vars(planned), choice=choice, shuffled=mixed, moved=moved, tiles=tiles)
 
 
-def _lower(planned: Grid, m: Ints, bare: Flags) -> Ints:
+def _lower(planned: Grid, m: Ints, able: Flags) -> Ints:
     """Of each group's rows of tiles, how many are WIDTH_STEP rows lower than the others.
 
     As many as it has rows too few: 22 tiles of 192 are 128 rows more than 4096, so that eight of
-    them have 176. Where warpgroups take turns, of groups that are ``bare``: alpha A B, and be it
-    with relu, in whole words. Where tiles are shared, to fetch another height's code takes what it
-    saves.
+    them have 176. Where warpgroups take turns, of groups that are ``able`` to. Where tiles are
+    shared, to fetch another height's code takes what it saves.
     """
     kernel, widths, k_tiles = planned.kernel, planned.widths, planned.k_tiles
     if not kernel.pingpong or kernel.a_across or planned.waves < LOWER_WAVES:
@@ -221,7 +220,7 @@ def _lower(planned: Grid, m: Ints, bare: Flags) -> Ints:
     has_code = (widths % WIDTH_STEP == 0) | (widths - WIDTH_STEP > FINE_FROM)
     some_k = (k_tiles >= LOWER_K_TILES.start) & (k_tiles < LOWER_K_TILES.stop)
     worth = some_k & (padding >= LOWER_SHARE * m)
-    return np.where(bare & has_code & worth & (planned.parts == 1), padding // WIDTH_STEP, 0)
+    return np.where(able & has_code & worth & (planned.parts == 1), padding // WIDTH_STEP, 0)
 
 
 def _lower_last(tiles: npt.NDArray[np.void], planned: Grid, lower: Ints) -> None:

@@ -89,6 +89,7 @@ class Grid:
     groups: Ints  # indices into problem.groups, in the order of the launch's arrays
     widths: Ints  # rows of A per tile
     last: Ints  # the same of the last tile of each column of tiles, which may be narrower
+    few: Flags  # groups that have only the few widths of what is fused to a product
     loaded: Ints  # rows of A, and of C, that are loaded for a tile
     high: Ints  # tiles on top of each other
     first: Ints  # of its columns of tiles, counted from the group's first
@@ -224,6 +225,7 @@ def grid(
         groups=groups,
         widths=widths,
         last=last,
+        few=few,
         loaded=loaded,
         high=high,
         first=np.zeros_like(wide),

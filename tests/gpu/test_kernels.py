@@ -375,12 +375,26 @@ def test_every_kernel_is_right_where_the_last_columns_of_tiles_are_narrower(
         repeat_alike(session, made, 100)
 
 
+# What has as many widths as alpha A B has, of kernels in which a group's tiles may have two.
+OF_TWO_HEIGHTS = [
+    (of, more)
+    for of in KERNELS
+    if of.pingpong and not of.a_across
+    for more in ("", ", beta: -2", ", bias: n", ", bias: m, bias_type: f32", ", ldd: 137")
+    if not more or (takes_all(of) and (of.begins or "beta" not in more))
+]
+
+
 @pytest.mark.parametrize("kind", data.KINDS)
 @pytest.mark.parametrize(
-    "kernel", [of for of in KERNELS if of.pingpong and not of.a_across], ids=named
+    ("kernel", "more"), OF_TWO_HEIGHTS, ids=[f"{named(of)}{more}" for of, more in OF_TWO_HEIGHTS]
 )
 def test_a_group_of_tiles_of_two_heights_is_right(
-    device: CudaDevice, kernel: Kernel, kind: data.Kind, monkeypatch: pytest.MonkeyPatch
+    device: CudaDevice,
+    kernel: Kernel,
+    more: str,
+    kind: data.Kind,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Rows of which equal tiles are 16 to 48 too many, some in steps of eight."""
     monkeypatch.setattr(tiles, "LOWER_WAVES", 0)  # however few there are
@@ -388,7 +402,7 @@ def test_a_group_of_tiles_of_two_heights_is_right(
     for high, less in ((2, 24), (3, 40), (5, 56)):
         rows = columns_for(kernel, high * kernel.max_width - less)
         m, n = (136, rows) if kernel.d_across else (rows, 136)
-        groups.append(f"{{m: {m}, n: {n}, k: 400, {padded(kernel, m, n, 400)}}}")
+        groups.append(f"{{m: {m}, n: {n}, k: 520, {padded(kernel, m, n, 520)}{more}}}")
     text = f"{head_of(kernel)}  - {{name: x, groups: [{', '.join(groups)}]}}\n"
     (some,) = reading.load(["-"], io.StringIO(text))
     chosen = {some.name: [Choice(kernel.name, kernel.max_width)]}
