@@ -9,7 +9,15 @@ from gemmctl.kernels import constants
 from support import ROOT
 
 FOLDER = ROOT / "cubin" / "src"
-SIZES = {"uint8_t": 1, "uint32_t": 4, "float": 4, "uint64_t": 8, "float4": 16, "uint4": 16}
+SIZES = {
+    "uint8_t": 1,
+    "uint16_t": 2,
+    "uint32_t": 4,
+    "float": 4,
+    "uint64_t": 8,
+    "float4": 16,
+    "uint4": 16,
+}
 
 
 class Member(NamedTuple):

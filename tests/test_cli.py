@@ -63,6 +63,18 @@ def run(self):
 CpuSession.run = run
 main()
 """
+WRONG_AT_FIRST = """
+from gemmctl.__main__ import main
+from gemmctl.device.cpu import CpuSession
+right = CpuSession.run
+def run(self):
+    right(self)
+    if not hasattr(self, "runs"):
+        self._arena[self._plan.layout.d[1] + 1] ^= 0x40
+    self.runs = True
+CpuSession.run = run
+main()
+"""
 CHANGES = """
 from gemmctl.__main__ import main
 from gemmctl.device.cpu import CpuSession
@@ -597,6 +609,18 @@ def test_dump_leaves_the_operands_and_a_list_that_runs(
     assert (64, 64) in {array.shape for array in arrays}
     (written,) = (tmp_path / "dump").rglob("*.yaml")
     assert gemmctl("verify", written).returncode == 0
+
+
+def test_dump_leaves_the_d_that_was_judged(
+    gemmctl: Command, two_problems: Path, tmp_path: Path
+) -> None:
+    left = {}
+    for folder, code in (("at-first", WRONG_AT_FIRST), ("always", WRONG_ELEMENT)):
+        options = ("--only", "one", "--data", "int", "--dump", folder)
+        gemmctl("verify", two_problems, *options, python=("-c", code))
+        (bits,) = (tmp_path / folder).rglob("d_bits.npy")
+        left[folder] = np.load(bits)
+    assert (left["at-first"] == left["always"]).all()
 
 
 def test_verbose_verify_has_a_line_per_group(gemmctl: Command, two_problems: Path) -> None:

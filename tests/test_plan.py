@@ -32,7 +32,7 @@ from support import PROBLEMS, Clock, make_problem
 KERNELS = cubins.manifest().kernels
 FIELDS = (
     "group", "m0", "n0", "width", "k0", "k_tiles", "alpha", "beta", "splits", "slot", "flag",
-    "readers", "row", "flags", "box", "c_stages",
+    "readers", "row", "flags", "box", "c_stages", "in_turn",
 )  # fmt: skip
 
 
@@ -728,22 +728,22 @@ def test_planning_says_how_long_it_took(monkeypatch: pytest.MonkeyPatch) -> None
 # residues, all since a tile has flags and a box; edge and ragged since parts are a group's own
 # number, adding up waits for them, and long sums come first; decode256, edge and ragged since some
 # B is read once, and qwen3_dn_z since tiles of many rows end before the list does; hetero64 since
-# widths come in finer steps; edge and ragged since rows of D that are no whole words have few; big1
-# and tiny1k since a tile says whether its warpgroups multiply at one time; hetero64 and qwen3_dn_z
-# since a group has tiles of two heights.
+# widths come in finer steps; edge and ragged since rows of D that are no whole words have few; big1,
+# tiny1k, edge and ragged since a tile says what its warpgroups multiply by turns; hetero64 and
+# qwen3_dn_z since a group has tiles of two heights.
 
 AS_BEFORE = {
-    "big1": ("128x256-c2 w256", "623811e504e2482f"),
+    "big1": ("128x256-c2 w256", "a82a0025456a4ed6"),
     "decode256": ("128x192-c2p w192", "5e79ea2d06b788d4"),
-    "edge": ("64x128 w128 k/4+64x128 w128", "33738aa932c9b89e"),
+    "edge": ("64x128 w128 k/4+64x128 w128", "085d6e4c301d8853"),
     "hetero64": ("128x192-c2p w192", "d8634bc3db056a7f"),
     "longk": ("128x192-c2p w192 k/8", "289cf2a248518fae"),
     "qwen3_dn_z": ("128x192-c2p w192", "52065457ce709c0b"),
     "ragged": (
         "64x128 w64+64x128 w128+64x128 w128+64x128 w96+64x128 w96+64x128 w96",
-        "fb1146b3e3085761",
+        "f72cfce2a644d1fb",
     ),
-    "tiny1k": ("128x256 w256", "dfe3a2620b79726f"),
+    "tiny1k": ("128x256 w256", "2f16285e3560b41b"),
 }
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from cuts import (
     IN_PLACE,
@@ -39,9 +40,9 @@ from gemmctl.kernels.constants import (
     TILE_RELU,
     TILE_RESIDUES,
     TILE_SHUFFLED,
-    TILE_TOGETHER,
     TILE_WORDS,
 )
+from gemmctl.kernels.cubins import Kernel
 from gemmctl.planning import plan, tables
 from gemmctl.planning.epilogue import ADDED_HELD, ADDED_K, ADDED_WHOLE, MIXED_K, SHUFFLED_K
 from gemmctl.planning.exchange import exchanged
@@ -59,7 +60,7 @@ from gemmctl.planning.tiling import BEGUN_K, MIN_SPLIT_K_TILES, Choice, Machine,
 from sources import members, size
 from support import cut_as, make_problem
 
-WORDS, FUSED, GATED, TOGETHER = TILE_WORDS, TILE_FUSED, TILE_GATED, TILE_TOGETHER
+WORDS, FUSED, GATED = TILE_WORDS, TILE_FUSED, TILE_GATED
 ALONG_M = TILE_JOINED | TILE_JOINED_M
 
 
@@ -159,19 +160,19 @@ def test_a_tile_says_whether_d_has_whole_16_byte_words_and_what_comes_behind_alp
 @pytest.mark.parametrize(
     ("changes", "flags"),
     [
-        ({}, TILE_ADDED | TOGETHER),
-        ({"alpha": -2, "n": 60, "ldd": 68}, TILE_ADDED | TOGETHER),
+        ({}, TILE_ADDED),
+        ({"alpha": -2, "n": 60, "ldd": 68}, TILE_ADDED),
         # The L2 adds more slowly than memory moves D.
-        ({"k": ADDED_K - 1}, WORDS | FUSED | TOGETHER),
-        ({"beta": 2}, WORDS | FUSED | TOGETHER),
-        ({"beta": 0}, WORDS | TOGETHER),
+        ({"k": ADDED_K - 1}, WORDS | FUSED),
+        ({"beta": 2}, WORDS | FUSED),
+        ({"beta": 0}, WORDS),
         ({"alpha": 0}, WORDS | FUSED),  # of no depth
-        ({"inplace": "false"}, WORDS | FUSED | TOGETHER),
-        ({"d": "bf16"}, WORDS | FUSED | TOGETHER),  # its sum is rounded once
+        ({"inplace": "false"}, WORDS | FUSED),
+        ({"d": "bf16"}, WORDS | FUSED),  # its sum is rounded once
         ({"n": 62, "ldd": 64}, FUSED),  # TMA adds whole words
         ({"ldd": 66}, FUSED | TILE_RESIDUES),
         ({"bias": "n"}, WORDS | FUSED),
-        ({"activation": "relu"}, WORDS | FUSED | TOGETHER),
+        ({"activation": "relu"}, WORDS | FUSED),
     ],
     ids=str,
 )
@@ -306,8 +307,8 @@ def test_a_bias_of_the_operands_type_joins_pingpong_sums(changes: str, flags: in
 def test_parts_of_a_sum_have_nothing_behind_them() -> None:
     some = make_problem(*(f"m: 80, n: 64, k: 4096, {more}" for more in ("bias: n", "beta: 1")))
     launch = launch_of(some, kernel("128x256"), splits=4)
-    assert set(parts(launch)["flags"].tolist()) == {WORDS, WORDS | TOGETHER}
-    assert set(sums(launch)["flags"].tolist()) == {WORDS | TILE_BIAS, WORDS | FUSED | TOGETHER}
+    assert set(parts(launch)["flags"].tolist()) == {WORDS, WORDS}
+    assert set(sums(launch)["flags"].tolist()) == {WORDS | TILE_BIAS, WORDS | FUSED}
 
 
 @pytest.mark.parametrize(
@@ -555,29 +556,62 @@ def test_rows_of_a_are_shuffled_where_operands_are_exchanged_k_is_short_and_runs
 
 
 @pytest.mark.parametrize(
-    ("name", "group", "at_one_time"),
+    ("name", "group", "waves", "slices"),
     [
-        ("128x256-x", "m: 512, n: 256, k: 256", True),  # four slices, which fill the ring
-        ("128x256-x", "m: 512, n: 256, k: 192", False),
-        ("128x256-c2", "m: 256, n: 512, k: 256", True),
-        ("128x256", "m: 64, n: 512, k: 256", False),  # of eight stages
-        ("128x256", "m: 64, n: 512, k: 264", True),  # five slices
-        ("128x256", "m: 256, n: 512, k: 4096", True),
-        ("128x256", "m: 256, n: 512, k: 256, activation: relu", True),
-        ("128x256", "m: 256, n: 512, k: 256, beta: 1", True),
-        ("128x256", "m: 256, n: 512, k: 256, bias: n", False),  # what turns hide
-        ("128x256", "m: 256, n: 512, k: 256, activation: silu", False),
-        ("128x256", "m: 256, n: 512, k: 256, activation: silu, beta: 1", False),
-        ("128x256", "m: 256, n: 511, k: 256", False),  # nor are rows of D whole words
-        ("128x192-c2p", "m: 192, n: 512, k: 4096", False),  # a tile for each warpgroup
-        ("64x128", "m: 128, n: 512, k: 4096", False),  # a single warpgroup
+        # The only tile of a cluster, and where others follow.
+        ("128x256", "m: 256, n: 512, k: 4096", "one", 4),
+        ("128x256-c2", "m: 256, n: 512, k: 4096", "many", 3),
+        ("128x256", "m: 256, n: 512, k: 4096, activation: relu", "many", 3),
+        ("128x256", "m: 256, n: 512, k: 4096, bias: n", "many", 3),
+        ("128x256", "m: 256, n: 511, k: 4096", "many", 2),
+        # K is less than two rings long, of four stages or of six, or that short.
+        ("128x256-x", "m: 512, n: 256, k: 448", "many", 2),
+        ("128x256-x", "m: 512, n: 256, k: 512", "many", 3),
+        ("128x256-x", "m: 512, n: 256, k: 448", "one", 4),
+        ("128x256", "m: 128, n: 512, k: 704", "many", 2),
+        ("128x256", "m: 128, n: 512, k: 768", "many", 3),
+        ("128x256-x", "m: 512, n: 256, k: 130", "one", 3),
+        # C is in the ring.
+        ("128x256", "m: 256, n: 512, k: 4096, beta: 1", "one", 3),
+        ("128x256", "m: 256, n: 512, k: 4096, beta: 1", "many", 2),
+        ("128x256", "m: 256, n: 512, k: 4096, beta: 1, c: f32", "one", 2),
+        ("128x256", "m: 256, n: 512, k: 4096, beta: 1, c: f32", "many", 1),
+        # What takes long is hidden by all that there are, and by all of a K that fits the ring.
+        ("128x256", "m: 256, n: 512, k: 4096, activation: silu", "many", 4),
+        ("128x256", "m: 128, n: 512, k: 384, activation: silu", "many", 6),
+        ("128x256", "m: 128, n: 512, k: 384, bias: n", "many", 6),
+        ("128x256", "m: 128, n: 511, k: 384", "many", 6),
+        # Few rows wait for memory.
+        ("128x256", "m: 80, n: 512, k: 4096", "one", 4),
+        ("128x256", "m: 64, n: 512, k: 4096", "one", 0),
+        ("128x256", "m: 64, n: 512, k: 4096, activation: silu", "one", 0),
+        ("128x256", "m: 64, n: 512, k: 256", "many", 4),
+        ("128x256", "m: 64, n: 512, k: 320", "many", 0),
+        # A tile for each warpgroup, a single warpgroup, and nothing to multiply.
+        ("128x192-c2p", "m: 192, n: 512, k: 4096", "one", 0),
+        ("64x128", "m: 128, n: 512, k: 4096", "one", 0),
+        ("128x256", "m: 128, n: 512, k: 0", "one", 0),
     ],
 )
-def test_who_shares_a_tile_multiplies_at_one_time_where_k_leaves_the_ring_little_room(
-    name: str, group: str, at_one_time: bool
+def test_so_many_of_the_last_slices_of_k_are_multiplied_by_turns(
+    name: str, group: str, waves: str, slices: int
 ) -> None:
-    launch = launch_of(make_problem(group), kernel(name))
-    assert ((launch.tiles["flags"] & TOGETHER > 0) == at_one_time).all()
+    assert set(in_turn(group, kernel(name), waves)) == {slices}
+
+
+def in_turn(group: str, of: Kernel, waves: str) -> list[int]:
+    """What the tiles of two groups say of that, in a wave or in more."""
+    some, machine = make_problem(group, group), Machine(132 if waves == "one" else 2)
+    launch = cut_as(some, np.arange(2), of, Choice(of.name, of.max_width), machine)
+    return launch.tiles["in_turn"].tolist()
+
+
+@given(st.one_of(cuts(), split_cuts()))
+def test_no_tile_has_more_of_them_than_it_has_slices_or_its_launch_stages(some: Cut) -> None:
+    _, launch = some
+    tiles, turns = launch.tiles, launch.kernel.takes_turns
+    assert (tiles["in_turn"] <= np.minimum(tiles["k_tiles"], launch.stages)).all()
+    assert turns or not tiles["in_turn"].any()
 
 
 def test_sums_whose_rows_are_shuffled_are_never_split() -> None:
@@ -631,7 +665,7 @@ def test_where_one_k_is_long_only_the_next_tile_is_taken_ahead() -> None:
 
 
 def test_an_entry_is_laid_out_as_the_kernel_reads_it() -> None:
-    kinds = {"uint32_t": np.uint32, "float": np.float32}
+    kinds = {"uint32_t": np.uint32, "uint16_t": np.uint16, "float": np.float32}
     declared = [
         (member.name, kinds[member.type], *([member.length] if member.length > 1 else []))
         for member in members("Tile")

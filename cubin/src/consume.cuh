@@ -151,9 +151,10 @@ __device__ __forceinline__ bool consume_tile(Shared<C>& shared, const Params& pa
         held = false;
         kept_used = kept;
     };
+    const uint32_t turn = turn_begins<C>(tile, consumer);
     // Behind it `stage` is that of the tile's first operands, behind so many of C.
     const auto begin_turn = [&](int c_stages) {
-        wait_turn<C>(shared, n, consumer);
+        if (turn == 0) wait_turn<C>(shared, n, consumer);
         if constexpr (C::pingpong)  // a shuffle, so that the compiler keeps it once for a warp
             stage = {__shfl_sync(~0u, shared.next[consumer].index, 0),
                      __shfl_sync(~0u, shared.next[consumer].round, 0)};
@@ -192,14 +193,15 @@ __device__ __forceinline__ bool consume_tile(Shared<C>& shared, const Params& pa
             if (begins && tile.flags & TILE_C_FIRST) {                                        \
                 if constexpr (begins) begin_with_c<C>(sums, shared, ring, tile.beta, n);      \
                 begin_turn(C::blocks);                                                        \
-                multiply_tile<C, w, begins>(sums, shared, ring, stage, tile, consumer);       \
+                multiply_tile<C, w, begins>(sums, shared, ring, stage, tile, n, turn, consumer); \
             } else {                                                                          \
                 begin_turn(0);                                                                \
                 if constexpr (C::b_unaligned)                                                 \
                     multiply_tile_held<C, w>(sums, shared, ring, stage, tile, params.groups,  \
-                                             consumer);                                       \
+                                             n, turn, consumer);                              \
                 else                                                                          \
-                    multiply_tile<C, w, false>(sums, shared, ring, stage, tile, consumer);    \
+                    multiply_tile<C, w, false>(sums, shared, ring, stage, tile, n, turn,      \
+                                               consumer);                                     \
             }                                                                                 \
             if constexpr (C::pingpong) ptx::await_copies();                                   \
             const Ending ending(tile);                                                        \

@@ -75,20 +75,19 @@ __device__ __forceinline__ void multiply_held(float (&sums)[width / 2], const He
     wgmma::commit();
 }
 
-// The sum over K of one tile, as multiply_tile makes it. While one half of a stage is multiplied, the other
+// The sum over K of a tile, as multiply_tile makes it. While one half of a stage is multiplied, the other
 // comes to its registers.
 template <class C, int width>
 __device__ __forceinline__ void multiply_tile_held(Sums<C, width>& blocks, Shared<C>& shared,
                                                    const Ring& ring, Cursor& stage, const Tile& tile,
-                                                   const Groups& groups, uint32_t consumer) {
+                                                   const Groups& groups, uint32_t n, uint32_t turn,
+                                                   uint32_t consumer) {
     auto& sums = blocks[0];
     const uint32_t k_tiles = tile.k_tiles;
     const Places places = find_places<C>(groups, tile.group, consumer);
-    const bool both = together<C>(tile, ring);
-    if (both) pass_turn<C>(shared, stage, consumer);
     Held low, high;
     uint32_t previous = 0;
-    const auto multiply_stage = [&](auto first) {
+    const auto multiply_stage = [&](auto first, bool keeps) {  // the stage before
         constexpr bool begins = decltype(first)::value;
         const uint32_t index = __shfl_sync(~0u, stage.index, 0);  // as in multiply.cuh
         const uint32_t b = stage_address(shared, ring, index);
@@ -98,17 +97,25 @@ __device__ __forceinline__ void multiply_tile_held(Sums<C, width>& blocks, Share
         hold<0>(low, b, places);
         multiply_held<C, width, begins>(sums, low, a);
         wgmma::wait<1>();
-        if constexpr (!begins) release_stage<C>(shared, previous);
+        if (keeps) release_stage<C>(shared, previous);
         hold<K_TILE / 16>(high, b, places);
         multiply_held<C, width, false>(sums, high, a + 2 * K_STEP<C, false>);
         wgmma::wait<1>();
         previous = index;
         stage.advance(ring);
     };
-    multiply_stage(std::true_type());
+    multiply_stage(std::true_type(), false);
 #pragma unroll 1
-    for (uint32_t k = 1; k < k_tiles; ++k) multiply_stage(std::false_type());
-    if (!both) pass_turn<C>(shared, stage, consumer);
+    for (uint32_t k = 1; k < k_tiles; ++k) {
+        if (k == turn) {
+            wgmma::wait<0>();
+            release_stage<C>(shared, previous);
+            wait_turn<C>(shared, n, consumer);
+        }
+        multiply_stage(std::false_type(), k != turn);
+    }
+    if (turn == k_tiles) wait_turn<C>(shared, n, consumer);
+    pass_turn<C>(shared, stage, consumer);
     wgmma::wait<0>();
     release_stage<C>(shared, previous);
 #pragma unroll

@@ -43,29 +43,49 @@ __device__ __forceinline__ void multiply_stage(Sums<C, width>& sums, Shared<C>& 
     wgmma::commit();
 }
 
-// The sum over K of one tile, `begun` with what is in the sums already or not. One multiply stays in flight
-// while the next stage is awaited. The first K tile stands before the loop: ptxas serialises wgmma if
-// zeroed registers enter it. A flag at run time for the two would do so, too.
+// The sum over K of tile number `n`, `begun` with what is in the sums already or not. One multiply stays in flight
+// while the next stage is awaited, but in front of a turn that begins with slice `turn`. The first K tile stands
+// before the loop: ptxas serialises wgmma if zeroed registers enter it. A flag at run time for the two would do
+// so, too.
 template <class C, int width, bool begun>
 __device__ __forceinline__ void multiply_tile(Sums<C, width>& sums, Shared<C>& shared,
                                               const Ring& ring, Cursor& stage, const Tile& tile,
-                                              uint32_t consumer) {
+                                              uint32_t n, uint32_t turn, uint32_t consumer) {
     const uint32_t k_tiles = tile.k_tiles;
-    const bool both = together<C>(tile, ring);
-    if (both) pass_turn<C>(shared, stage, consumer);
-    multiply_stage<C, width, !begun>(sums, shared, ring, stage, consumer);
-    uint32_t previous = stage.index;
-    stage.advance(ring);
-#pragma unroll 1
-    for (uint32_t k = 1; k < k_tiles; ++k) {
-        multiply_stage<C, width, false>(sums, shared, ring, stage, consumer);
-        wgmma::wait<1>();
-        release_stage<C>(shared, previous);
+    uint32_t previous = 0, k = 1;
+    const auto next = [&]() {
         previous = stage.index;
         stage.advance(ring);
+    };
+    const auto multiply_until = [&](uint32_t end) {
+#pragma unroll 1
+        for (; k < end; ++k) {
+            multiply_stage<C, width, false>(sums, shared, ring, stage, consumer);
+            wgmma::wait<1>();
+            release_stage<C>(shared, previous);
+            next();
+        }
+    };
+    multiply_stage<C, width, !begun>(sums, shared, ring, stage, consumer);
+    next();
+    if constexpr (C::pingpong || C::consumers == 1) {
+        multiply_until(k_tiles);
+    } else {
+        // One loop for what is before the turn and in it: with a comparison in every slice it would have 59
+        // instructions, not 43.
+        for (uint32_t end = turn > 0 ? turn : k_tiles;; end = k_tiles) {
+            multiply_until(end);
+            if (end == k_tiles) break;
+            wgmma::wait<0>();
+            release_stage<C>(shared, previous);
+            wait_turn<C>(shared, n, consumer);
+            multiply_stage<C, width, false>(sums, shared, ring, stage, consumer);
+            next();
+            ++k;
+        }
+        if (turn == k_tiles) wait_turn<C>(shared, n, consumer);  // nothing is left for it
     }
-    const Cursor next = await_c<C>(shared, ring, stage, begun ? 0 : tile.c_stages);
-    if (!both) pass_turn<C>(shared, next, consumer);
+    pass_turn<C>(shared, await_c<C>(shared, ring, stage, begun ? 0 : tile.c_stages), consumer);
     wgmma::wait<0>();
     release_stage<C>(shared, previous);
 #pragma unroll

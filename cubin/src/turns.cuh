@@ -1,7 +1,8 @@
 // Whose turn it is to multiply, where there are two warpgroups.
 //
 // Where each has tiles of its own (pingpong), one multiplies while the other stores. Where they share a tile
-// they may take turns within it: one multiplies its rows of B at the full rate, and stores while the other does.
+// they take turns at its end: one multiplies its rows of B by the last slices of K at the full rate, and stores
+// while the other does.
 #pragma once
 
 #include "ptx/barriers.cuh"
@@ -11,12 +12,12 @@
 #include "ring.cuh"
 #include "shared.cuh"
 
-// Whether warpgroups that share a tile multiply it at one time. By turns, who goes first keeps its stages until
-// the other has multiplied them, too: all of K has to fit into the ring, and next to nothing of the next tile
-// is loaded meanwhile. So the host says where that costs more than it hides.
+// Before which slice of K a warpgroup waits for its turn. The second of two that share a tile multiplies beside the
+// first until only slices are left that are taken in turn; these stay in the ring until it has had them, too.
 template <class C>
-__device__ __forceinline__ bool together(const Tile& tile, const Ring& ring) {
-    return !C::pingpong && (tile.k_tiles > ring.stages || tile.flags & TILE_TOGETHER);
+__device__ __forceinline__ uint32_t turn_begins(const Tile& tile, uint32_t consumer) {
+    if constexpr (C::pingpong || C::consumers == 1) return 0;
+    return consumer == 0 ? 0 : tile.k_tiles - tile.in_turn;
 }
 
 // Each waits for its turn before it looks at the ring: a barrier tells only odd rounds from even ones, so

@@ -104,6 +104,13 @@ def verify(
     def report() -> Report:
         return verify_report.report(head, checks, on.facts, out.view)
 
+    def dumped(session: Session, checked: verify_report.Checked) -> list[str]:
+        # Before anything runs again, so that D is what was judged; its bits alone are wrong later.
+        if dump is None or not checked.bad:
+            return []
+        where = on.facts.kind if device == "auto" else device
+        return [_dumped(os.path.join(dump, checked.folder), session, checked, where, repeat)]
+
     def so_far() -> str:
         return f"{len(checks)} of {total} checks done"
 
@@ -116,12 +123,11 @@ def verify(
                     verdicts = judging.verify(
                         plan, session, spec, device=on.facts.kind, progress=tick
                     )
-                    verdicts = repeated(session, verdicts, repeat)
+                    judged, first = verify_report.Checked(plan, spec, verdicts), session.digests()
+                    left = dumped(session, judged)
+                    verdicts = repeated(session, verdicts, first, repeat)
                     checks.append(verify_report.Checked(plan, spec, verdicts))
-                    if checks[-1].bad and dump is not None:
-                        folder = os.path.join(dump, checks[-1].folder)
-                        where = on.facts.kind if device == "auto" else device
-                        notes.append(_dumped(folder, session, checks[-1], where, repeat))
+                    notes += left or dumped(session, checks[-1])
                 out.stream(head, verify_report.record(checks[-1]))
     for note in notes:
         out.note(note)

@@ -6,17 +6,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 
 from gemmctl.device.base import Session
 from gemmctl.judging.verdict import Verdict
 
 
-def repeated(session: Session, verdicts: Sequence[Verdict], runs: int) -> list[Verdict]:
-    """Verdicts on a run that still lies in D, after more runs; ``runs`` counts the first.
+def repeated(
+    session: Session, verdicts: Sequence[Verdict], first: npt.NDArray[np.uint64], runs: int
+) -> list[Verdict]:
+    """Verdicts on a run whose D had the hashes ``first``, after more runs; ``runs`` counts it.
 
     Each writes to a D of fresh poison. A group whose bits changed is wrong, whatever they are.
     """
-    first = session.digests()
     judged = list(verdicts)
     for run in range(2, runs + 1):
         session.poison()

@@ -44,7 +44,6 @@ TILE_BIAS = 1024  # a bias comes behind alpha A B, likewise
 TILE_JOINED = 2048  # a bias joins the sums, as one more product of theirs
 TILE_JOINED_M = 4096  # and is along m
 TILE_SHUFFLED = 8192  # rows of A come shuffled
-TILE_TOGETHER = 16384  # warpgroups that share a tile multiply at one time, not by turns
 
 # With operands exchanged rows of A may come shuffled, within runs of those that make so many bytes
 # of a column of D: each of four threads then has 16 of these (cubin/src/epilogue/shuffled.cuh).

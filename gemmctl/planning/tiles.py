@@ -30,7 +30,6 @@ from gemmctl.kernels.constants import (
     TILE_RELU,
     TILE_RESIDUES,
     TILE_SHUFFLED,
-    TILE_TOGETHER,
     TILE_WORDS,
     WIDTH_STEP,
 )
@@ -51,10 +50,14 @@ from gemmctl.planning.tiling import Choice, Grid, begun, joined, seen, shuffled
 TURNING_K = 4096  # from which turning about pays: 0.9% at 7168, for fewer bytes; nothing at 2048
 AHEAD_BYTES = 40e6  # of the L2's 50 MB, for tiles of clusters that are ahead of others
 ONCE_ROWS = 64  # rows of D up to which a B that is read once need not stay in the L2
-# Slices of K from which warpgroups that share a tile multiply at one time, or fewer if these fill
-# the ring: by turns the next tile's loads wait for the second of them. A K that fills the ring
-# takes 0.84 to 0.95 of the time so, five slices 0.92 to 1.02, three 1.01 to 1.03 (H100, means).
-TOGETHER_SLICES = 5
+# Last slices of K that warpgroups which share a tile multiply by turns, where nothing is against it
+# (docs/kernel.md has what each number of them took). So many stages stay in the ring until the
+# second has had them, and no ring has fewer.
+LAST_SLICES = 4
+LAST_OF_SHORT = 2  # where K is less than two rings long, and the next tile waits for the ring
+# Rows of a tile up to which the second's turn is over before its code has come from memory, 1 us.
+NARROW_ROWS = 64
+SHORT_SLICES = 4  # of K, which all are multiplied by turns there
 # Where a group has tiles of two heights: for sums of so many slices of K (of three or four such
 # lists took 1.004 of the time, of 64 and more, which power limits, 1.000), in so many waves of
 # tiles (in two 1.008: a CTA hardly meets a height's code twice), and if it saves such a share of
@@ -80,7 +83,8 @@ TILE = np.dtype(
         ("flag", np.uint32),  # which counts the parts of the same tile
         ("readers", np.uint32),  # entries that add up these parts
         ("row", np.uint32),  # of the parts, where the rows to add up begin
-        ("c_stages", np.uint32),  # that C takes in the ring; 0: it comes otherwise, or not
+        ("c_stages", np.uint16),  # that C takes in the ring; 0: it comes otherwise, or not
+        ("in_turn", np.uint16),  # of its last slices, that warpgroups which share it multiply so
         ("splits", np.uint32),  # parts that the sum over K is split into; 0: it is not
         ("flags", np.uint32),  # TILE_WORDS and so on
         ("alpha", np.float32),
@@ -183,10 +187,10 @@ def cut(problem: Problem, planned: Grid, choice: Choice) -> Launch:
         + c_by_residues(problem, groups) * TILE_RESIDUES
         + _once(planned, problem) * TILE_ONCE
         + mixed * TILE_SHUFFLED
-        + _together(planned, problem) * TILE_TOGETHER
     )
     in_ring = (beta != 0) & ~on_top & ~c_by_elements(problem, groups) & (planned.k_tiles > 0)
     of_group["c_stages"] = np.where(in_ring, kernel.rows // 64 * columns.sizes["c"][groups] // 2, 0)
+    of_group["in_turn"] = _in_turn(planned, problem, of_group["c_stages"])
     in_runs = runs(planned)
     tiles = np.repeat(np.take(of_group, in_runs), planned.whole[in_runs])
     tiles["m0"], tiles["n0"] = places(planned, in_runs)
@@ -258,7 +262,7 @@ def _split(tiles: npt.NDArray[np.void], splits: Ints, m: Ints) -> npt.NDArray[np
     sums = np.repeat(chosen, readers)
     sums["row"] = within(readers) * REDUCED_ROWS
     sums["m0"] += sums["row"]
-    sums["width"], sums["k_tiles"] = REDUCED_ROWS, 0
+    sums["width"], sums["k_tiles"], sums["in_turn"] = REDUCED_ROWS, 0, 0
     return np.concatenate([parts, tiles[~split], sums], dtype=TILE)
 
 
@@ -278,17 +282,28 @@ def _once(planned: Grid, problem: Problem) -> Flags:
     return once & (planned.k_tiles * K_TILE >= LONG_K)
 
 
-def _together(planned: Grid, problem: Problem) -> Flags:
-    """Groups whose tiles the warpgroups that share them multiply at one time; else by turns.
+def _in_turn(planned: Grid, problem: Problem, c_stages: Ints) -> Ints:
+    """Last slices of K that warpgroups which share a tile multiply by turns, of each group.
 
-    K leaves the ring little room, and D is alpha A B + beta C, be it with relu, in whole words.
-    What takes longer behind the sums is better hidden by turns: a bias, say, takes 1.03 to 1.13 of
-    the time at one time (H100).
+    The first one stores while the other multiplies. Fewer where another tile follows, whose loads
+    wait for the ring: most where K is not much longer than that, where C is in it, and where rows
+    of D are no whole words. What takes long behind the sums is hidden by as many as there are.
+
+    Of narrow tiles, which wait for memory, none, but for all of a short K.
     """
-    groups, columns = planned.groups, problem.columns
-    if not planned.kernel.takes_turns:
-        return np.zeros(len(groups), bool)
-    long = planned.k_tiles >= min(planned.stages, TOGETHER_SLICES)
-    brief = light(problem, groups) & (columns.bias[groups] == BIAS_NONE)
-    found: Flags = long & brief & columns.whole_words[groups]
-    return found
+    kernel, groups, k_tiles = planned.kernel, planned.groups, planned.k_tiles
+    if not kernel.takes_turns:
+        return np.zeros_like(k_tiles)
+    columns, stages = problem.columns, planned.stages
+    lightly, broken = light(problem, groups), ~columns.whole_words[groups]
+    brief = lightly & (columns.bias[groups] == BIAS_NONE) & ~broken
+    slices = LAST_SLICES - c_stages.astype(np.int64) // 2
+    if planned.waves > 1:
+        slices -= lightly.astype(np.int64) + broken
+        short = lightly & (k_tiles < 2 * stages)
+        slices = np.where(short, np.minimum(slices, LAST_OF_SHORT), slices)
+    narrow = planned.widths <= NARROW_ROWS
+    slices = np.where(narrow, 0, np.maximum(slices, 1))
+    fits = np.where(brief, SHORT_SLICES, stages)
+    all_of_it = (narrow | ~brief) & (k_tiles <= fits)
+    return np.where(all_of_it, k_tiles, np.minimum(slices, k_tiles))

@@ -38,7 +38,6 @@ from gemmctl.kernels.constants import (
     TILE_JOINED,
     TILE_RELU,
     TILE_RESIDUES,
-    TILE_TOGETHER,
     WIDTH_STEP,
 )
 from gemmctl.kernels.cubins import Kernel
@@ -266,10 +265,10 @@ def test_rows_come_shuffled_at_every_width_that_has_whole_runs_of_them(
 
 @pytest.mark.parametrize("high", [40, 192, 256])
 @pytest.mark.parametrize("kernel", [of for of in KERNELS if of.takes_turns], ids=named)
-def test_who_shares_a_tile_multiplies_by_turns_or_at_one_time_to_the_same_bits(
+def test_however_many_slices_are_multiplied_by_turns_the_bits_are_the_same(
     device: CudaDevice, kernel: Kernel, high: int
 ) -> None:
-    """Tiles of fewer and of more slices of K than the ring has stages, both ways in one list."""
+    """Tiles of fewer and of more slices of K than the ring has stages, in turns of any length."""
     text = head_of(kernel) + "  - name: turns\n    groups:\n"
     for slices in range(1, kernel.most_stages + 2):
         k = slices * K_TILE - 8
@@ -280,11 +279,10 @@ def test_who_shares_a_tile_multiplies_by_turns_or_at_one_time_to_the_same_bits(
     (made,) = plan.make([some], [kernel], chosen={some.name: [Choice(kernel.name, high)]})
     (launch,), spec = made.launches, DataSpec("normal", 41)
     numbers, found = np.arange(len(launch.tiles)), []
-    for at_one_time in (numbers < 0, numbers >= 0, numbers % 2 == 0, numbers % 3 > 0):
+    most = np.minimum(launch.tiles["k_tiles"], launch.stages)
+    for last in (launch.tiles["in_turn"], 0, launch.stages, numbers % (launch.stages + 1)):
         those = launch.tiles.copy()
-        those["flags"] = np.where(
-            at_one_time, those["flags"] | TILE_TOGETHER, those["flags"] & ~np.uint32(TILE_TOGETHER)
-        )
+        those["in_turn"] = np.minimum(last, most)
         cut = replace(made, launches=(replace(launch, tiles=those),))
         with ran(device, cut, spec) as session:
             assert wrong(cut, session, spec) == []
