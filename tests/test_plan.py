@@ -728,8 +728,8 @@ def test_planning_says_how_long_it_took(monkeypatch: pytest.MonkeyPatch) -> None
 # residues, all since a tile has flags and a box; edge and ragged since parts are a group's own
 # number, adding up waits for them, and long sums come first; decode256, edge and ragged since some
 # B is read once, and qwen3_dn_z since tiles of many rows end before the list does; hetero64 since
-# widths come in finer steps; edge and ragged since rows of D that are no whole words have few; big1,
-# tiny1k, edge and ragged since a tile says what its warpgroups multiply by turns; hetero64 and
+# widths come in finer steps; edge and ragged since rows of D that are no whole words have few; and
+# with big1 and tiny1k since a tile says what its warpgroups multiply by turns; hetero64 and
 # qwen3_dn_z since a group has tiles of two heights.
 
 AS_BEFORE = {

@@ -25,6 +25,7 @@ from cuts import (
 )
 from gemmctl.kernels.constants import (
     K_TILE,
+    NARROW_ROWS,
     RECORDS,
     REDUCED_ROWS,
     TILE_ADDED,
@@ -612,6 +613,10 @@ def test_no_tile_has_more_of_them_than_it_has_slices_or_its_launch_stages(some: 
     tiles, turns = launch.tiles, launch.kernel.takes_turns
     assert (tiles["in_turn"] <= np.minimum(tiles["k_tiles"], launch.stages)).all()
     assert turns or not tiles["in_turn"].any()
+    # What the kernels have code for.
+    narrow, some = tiles["width"] <= NARROW_ROWS, (tiles["in_turn"] > 0) | (tiles["k_tiles"] == 0)
+    all_or_none = ~some | (tiles["in_turn"] == tiles["k_tiles"])
+    assert not turns or np.where(narrow, all_or_none, some).all()
 
 
 def test_sums_whose_rows_are_shuffled_are_never_split() -> None:

@@ -85,6 +85,8 @@ __device__ __forceinline__ void multiply_tile_held(Sums<C, width>& blocks, Share
     auto& sums = blocks[0];
     const uint32_t k_tiles = tile.k_tiles;
     const Places places = find_places<C>(groups, tile.group, consumer);
+    const bool both = width <= NARROW_ROWS && tile.in_turn == 0;  // as in multiply.cuh
+    if (both) pass_turn<C>(shared, stage, consumer);
     Held low, high;
     uint32_t previous = 0;
     const auto multiply_stage = [&](auto first, bool keeps) {  // the stage before
@@ -107,15 +109,14 @@ __device__ __forceinline__ void multiply_tile_held(Sums<C, width>& blocks, Share
     multiply_stage(std::true_type(), false);
 #pragma unroll 1
     for (uint32_t k = 1; k < k_tiles; ++k) {
-        if (k == turn) {
+        if (width > NARROW_ROWS && k == turn) {
             wgmma::wait<0>();
             release_stage<C>(shared, previous);
             wait_turn<C>(shared, n, consumer);
         }
         multiply_stage(std::false_type(), k != turn);
     }
-    if (turn == k_tiles) wait_turn<C>(shared, n, consumer);
-    pass_turn<C>(shared, stage, consumer);
+    if (!both) pass_turn<C>(shared, stage, consumer);
     wgmma::wait<0>();
     release_stage<C>(shared, previous);
 #pragma unroll

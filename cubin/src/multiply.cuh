@@ -66,9 +66,12 @@ __device__ __forceinline__ void multiply_tile(Sums<C, width>& sums, Shared<C>& s
             next();
         }
     };
+    // Of a narrow tile both multiply all of K at one time, or by turns.
+    const bool both = C::consumers > 1 && !C::pingpong && width <= NARROW_ROWS && tile.in_turn == 0;
+    if (both) pass_turn<C>(shared, stage, consumer);
     multiply_stage<C, width, !begun>(sums, shared, ring, stage, consumer);
     next();
-    if constexpr (C::pingpong || C::consumers == 1) {
+    if constexpr (C::pingpong || C::consumers == 1 || width <= NARROW_ROWS) {
         multiply_until(k_tiles);
     } else {
         // One loop for what is before the turn and in it: with a comparison in every slice it would have 59
@@ -83,9 +86,9 @@ __device__ __forceinline__ void multiply_tile(Sums<C, width>& sums, Shared<C>& s
             next();
             ++k;
         }
-        if (turn == k_tiles) wait_turn<C>(shared, n, consumer);  // nothing is left for it
     }
-    pass_turn<C>(shared, await_c<C>(shared, ring, stage, begun ? 0 : tile.c_stages), consumer);
+    const Cursor behind = await_c<C>(shared, ring, stage, begun ? 0 : tile.c_stages);
+    if (!both) pass_turn<C>(shared, behind, consumer);
     wgmma::wait<0>();
     release_stage<C>(shared, previous);
 #pragma unroll

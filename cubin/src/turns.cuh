@@ -13,11 +13,13 @@
 #include "shared.cuh"
 
 // Before which slice of K a warpgroup waits for its turn. The second of two that share a tile multiplies beside the
-// first until only slices are left that are taken in turn; these stay in the ring until it has had them, too.
+// first until only slices are left that are taken in turn; these stay in the ring until it has had them, too. Of
+// narrow tiles, whose lists wait for memory, it is all of K or nothing: what skips the code of a turn takes 1 us
+// where that is not in a cache, and such a tile has nothing to hide it.
 template <class C>
 __device__ __forceinline__ uint32_t turn_begins(const Tile& tile, uint32_t consumer) {
     if constexpr (C::pingpong || C::consumers == 1) return 0;
-    return consumer == 0 ? 0 : tile.k_tiles - tile.in_turn;
+    return consumer == 0 || tile.width <= NARROW_ROWS ? 0 : tile.k_tiles - tile.in_turn;
 }
 
 // Each waits for its turn before it looks at the ring: a barrier tells only odd rounds from even ones, so

@@ -26,6 +26,7 @@ FUSED_NARROW = 32  # and one of these besides, for groups of few rows
 ELEMENTS_WIDTH = 128  # of the widest tile whose C may come element by element
 ADDED_ROWS = 16  # of D in a box that is added to it
 RECORDS = 8  # of tiles that a CTA has room for: those at work and those that come next
+NARROW_ROWS = 64  # of a tile that warpgroups share, up to which they take no turns at its end alone
 CONSTANT_MAPS = 512  # tensor maps of 128 bytes: all 64 KB of constant memory that a cubin may have
 FLAGS_PER_TILE = 4  # of a split one: for each warpgroup that multiplies, in every CTA of a cluster
 

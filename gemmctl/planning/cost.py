@@ -17,6 +17,7 @@ from gemmctl.planning.tiling import Grid, Machine
 from gemmctl.planning.work import Asked, Work, asked_of, work_of
 
 CLOCK_HZ = 1.98e9  # of a cycle below: an H200's highest
+COMPUTED = frozenset(("bias", "relu", "gelu", "gelu_tanh", "silu"))  # of a value's steps
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,7 @@ class Constants:
     gelu: float = 1.18
     gelu_tanh: float = 0.55
     silu: float = 0.435
+    one_of_two: float = 0.5  # share of these where two CTAs share an SM, and seldom both compute
     c2: float = 0.314  # a C of two bytes, added from the ring
     c4: float = 0.402  # of four bytes
     begun: float = 0.2  # one that the sum begins with
@@ -207,7 +209,11 @@ def times_of(work: Work, constants: Constants) -> Times:
     by_columns = np.where(work.shuffled, constants.shuffled, constants.lined)
     lined = np.where(work.lines, by_columns, 1.0)
     latency = np.where(work.pingpong, turn, alone) * lined + constants.draw_latency * work.late
-    per_value = sum(getattr(constants, name) * share for name, share in work.steps.items())
+    computing = np.where(work.shared, constants.one_of_two, 1.0)
+    per_value = sum(
+        getattr(constants, name) * share * (computing if name in COMPUTED else 1.0)
+        for name, share in work.steps.items()
+    )
     per_value = per_value * lined
     store = latency + per_value * work.values
     whole, end = _tile(work, _multiplying(work, work.k_tiles, store, constants), store, constants)

@@ -15,6 +15,7 @@ from gemmctl.kernels.constants import (
     FINE_FROM,
     K_TILE,
     MAPS,
+    NARROW_ROWS,
     RECORDS,
     REDUCED_ROWS,
     TILE_ADDED,
@@ -55,9 +56,7 @@ ONCE_ROWS = 64  # rows of D up to which a B that is read once need not stay in t
 # second has had them, and no ring has fewer.
 LAST_SLICES = 4
 LAST_OF_SHORT = 2  # where K is less than two rings long, and the next tile waits for the ring
-# Rows of a tile up to which the second's turn is over before its code has come from memory, 1 us.
-NARROW_ROWS = 64
-SHORT_SLICES = 4  # of K, which all are multiplied by turns there
+SHORT_SLICES = 4  # of K, which all are multiplied by turns in tiles of NARROW_ROWS
 # Where a group has tiles of two heights: for sums of so many slices of K (of three or four such
 # lists took 1.004 of the time, of 64 and more, which power limits, 1.000), in so many waves of
 # tiles (in two 1.008: a CTA hardly meets a height's code twice), and if it saves such a share of
@@ -197,6 +196,8 @@ def cut(problem: Problem, planned: Grid, choice: Choice) -> Launch:
     last = tiles["m0"] + tiles["width"] >= columns.m[groups][tiles["group"]]
     tiles["width"] = np.where(last, planned.last[tiles["group"]], tiles["width"])
     able = ~(planned.few | on_top | mixed)
+    narrow = (tiles["width"] <= NARROW_ROWS) & (tiles["in_turn"] < tiles["k_tiles"])
+    tiles["in_turn"] = np.where(narrow, 0, tiles["in_turn"])
     if (lower := _lower(planned, columns.m[groups], able)).any():
         _lower_last(tiles, planned, lower)
     if (among := interleaved(planned, problem, in_runs)) is not None:

@@ -29,6 +29,7 @@ from gemmctl.kernels.constants import (
     K_TILE,
     MAP_BYTES,
     MAPS,
+    NARROW_ROWS,
     RESIDUE_LEAD,
     RESIDUE_ROW_BYTES,
     RESIDUES,
@@ -279,10 +280,11 @@ def test_however_many_slices_are_multiplied_by_turns_the_bits_are_the_same(
     (made,) = plan.make([some], [kernel], chosen={some.name: [Choice(kernel.name, high)]})
     (launch,), spec = made.launches, DataSpec("normal", 41)
     numbers, found = np.arange(len(launch.tiles)), []
-    most = np.minimum(launch.tiles["k_tiles"], launch.stages)
-    for last in (launch.tiles["in_turn"], 0, launch.stages, numbers % (launch.stages + 1)):
+    k_tiles, narrow = launch.tiles["k_tiles"], launch.tiles["width"] <= NARROW_ROWS
+    for last in (launch.tiles["in_turn"], 1, launch.stages, 1 + numbers % launch.stages):
         those = launch.tiles.copy()
-        those["in_turn"] = np.minimum(last, most)
+        some = np.minimum(last, np.minimum(k_tiles, launch.stages))
+        those["in_turn"] = np.where(narrow & (some < k_tiles), 0, some)
         cut = replace(made, launches=(replace(launch, tiles=those),))
         with ran(device, cut, spec) as session:
             assert wrong(cut, session, spec) == []
