@@ -65,7 +65,7 @@ class Constants:
     gelu: float = 1.18
     gelu_tanh: float = 0.55
     silu: float = 0.435
-    one_of_two: float = 0.5  # share of these where two CTAs share an SM, and seldom both compute
+    one_of_two: float = 0.7  # share of these where two CTAs share an SM, and seldom both compute
     c2: float = 0.314  # a C of two bytes, added from the ring
     c4: float = 0.402  # of four bytes
     begun: float = 0.2  # one that the sum begins with
