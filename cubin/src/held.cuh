@@ -85,7 +85,7 @@ __device__ __forceinline__ void multiply_tile_held(Sums<C, width>& blocks, Share
     auto& sums = blocks[0];
     const uint32_t k_tiles = tile.k_tiles;
     const Places places = find_places<C>(groups, tile.group, consumer);
-    const bool both = width <= NARROW_ROWS && tile.in_turn == 0;  // as in multiply.cuh
+    const bool both = at_one_time<C, width>(tile);
     if (both) pass_turn<C>(shared, stage, consumer);
     Held low, high;
     uint32_t previous = 0;

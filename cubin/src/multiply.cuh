@@ -66,8 +66,7 @@ __device__ __forceinline__ void multiply_tile(Sums<C, width>& sums, Shared<C>& s
             next();
         }
     };
-    // Of a narrow tile both multiply all of K at one time, or by turns.
-    const bool both = C::consumers > 1 && !C::pingpong && width <= NARROW_ROWS && tile.in_turn == 0;
+    const bool both = at_one_time<C, width>(tile);
     if (both) pass_turn<C>(shared, stage, consumer);
     multiply_stage<C, width, !begun>(sums, shared, ring, stage, consumer);
     next();

@@ -22,6 +22,12 @@ __device__ __forceinline__ uint32_t turn_begins(const Tile& tile, uint32_t consu
     return consumer == 0 || tile.width <= NARROW_ROWS ? 0 : tile.k_tiles - tile.in_turn;
 }
 
+// Whether both multiply all of a narrow tile at one time: then its turn is passed on at once.
+template <class C, int width>
+__device__ __forceinline__ bool at_one_time(const Tile& tile) {
+    return C::consumers > 1 && !C::pingpong && width <= NARROW_ROWS && tile.in_turn == 0;
+}
+
 // Each waits for its turn before it looks at the ring: a barrier tells only odd rounds from even ones, so
 // that a warpgroup with tiles of its own that is two rounds early takes the other's stage for its own. (Of a C
 // that its sums begin with, show_c says when it may look.) The first turn is the first warpgroup's at once.

@@ -100,16 +100,10 @@ def verify(
     checks: list[verify_report.Checked] = []
     notes: list[str] = []
     total = len(plans) * len(specs)
+    where = on.facts.kind if device == "auto" else device
 
     def report() -> Report:
         return verify_report.report(head, checks, on.facts, out.view)
-
-    def dumped(session: Session, checked: verify_report.Checked) -> list[str]:
-        # Before anything runs again, so that D is what was judged; its bits alone are wrong later.
-        if dump is None or not checked.bad:
-            return []
-        where = on.facts.kind if device == "auto" else device
-        return [_dumped(os.path.join(dump, checked.folder), session, checked, where, repeat)]
 
     def so_far() -> str:
         return f"{len(checks)} of {total} checks done"
@@ -124,10 +118,11 @@ def verify(
                         plan, session, spec, device=on.facts.kind, progress=tick
                     )
                     judged, first = verify_report.Checked(plan, spec, verdicts), session.digests()
-                    left = dumped(session, judged)
+                    # Before anything runs again, so that D is what was judged.
+                    left = _dumped(dump, session, judged, where, repeat)
                     verdicts = repeated(session, verdicts, first, repeat)
                     checks.append(verify_report.Checked(plan, spec, verdicts))
-                    notes += left or dumped(session, checks[-1])
+                    notes += left or _dumped(dump, session, checks[-1], where, repeat)
                 out.stream(head, verify_report.record(checks[-1]))
     for note in notes:
         out.note(note)
@@ -148,15 +143,20 @@ def _check_folder(path: str) -> None:
         raise UsageError(f"cannot dump to '{path}': it is no folder that can be written to")
 
 
-def _dumped(folder: str, session: Session, checked: Checked, device: str, repeat: int) -> str:
-    """Leave a problem's first wrong group in a folder, and say so, or why that failed."""
+def _dumped(
+    dump: str | None, session: Session, checked: Checked, device: str, repeat: int
+) -> list[str]:
+    """Leave a problem's first wrong group in a folder there, and say so, or why that failed."""
     from gemmctl.judging import dump as dumping
 
+    if dump is None or not checked.bad:
+        return []
+    folder = os.path.join(dump, checked.folder)
     try:
         group = checked.bad[0].group
         dumping.dump(
             checked.plan, session, group, folder, checked.data, device=device, repeat=repeat
         )
     except UsageError as error:  # the verdict is worth more
-        return str(error)
-    return f"left the operands of the first wrong group in {folder}"
+        return [str(error)]
+    return [f"left the operands of the first wrong group in {folder}"]

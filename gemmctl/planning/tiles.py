@@ -195,9 +195,10 @@ def cut(problem: Problem, planned: Grid, choice: Choice) -> Launch:
     tiles["m0"], tiles["n0"] = places(planned, in_runs)
     last = tiles["m0"] + tiles["width"] >= columns.m[groups][tiles["group"]]
     tiles["width"] = np.where(last, planned.last[tiles["group"]], tiles["width"])
-    able = ~(planned.few | on_top | mixed)
+    # The last tile of a group may be narrow where the others are not.
     narrow = (tiles["width"] <= NARROW_ROWS) & (tiles["in_turn"] < tiles["k_tiles"])
-    tiles["in_turn"] = np.where(narrow, 0, tiles["in_turn"])
+    tiles["in_turn"][narrow] = 0
+    able = ~(planned.few | on_top | mixed)
     if (lower := _lower(planned, columns.m[groups], able)).any():
         _lower_last(tiles, planned, lower)
     if (among := interleaved(planned, problem, in_runs)) is not None:
