@@ -66,6 +66,26 @@ def test_kernels_that_exchange_operands_are_found_again() -> None:
     assert notes == []
 
 
+APART = ({**GROUP, "m": 512, "k": 4096}, {**GROUP, "k": 4096})
+
+
+@pytest.mark.parametrize(
+    ("sms", "found"), [(92, True), (131, True), (132, False), (-1, False), (9.5, False)]
+)
+def test_two_launches_of_which_one_leaves_sms_to_the_other_are_found_again(
+    sms: int, found: bool
+) -> None:
+    notes, made = Notes(), planned(*APART)
+    choices = (Choice("128x256-c2", 256, sms=92), Choice("128x192-c2p", 64))
+    (chosen,) = plan.make([made.problem], MANIFEST.kernels, chosen={"p": choices})
+    assert notes.cache().keep(chosen, 1e-3)
+    (path,) = files()
+    path.write_text(path.read_text().replace('"sms": 92', f'"sms": {sms}'))
+    choices = (replace(choices[0], sms=sms), choices[1])
+    assert notes.cache().find([made.problem]) == ({"p": choices} if found else {})
+    assert len(notes) == (not found)
+
+
 def test_nothing_is_found_and_nothing_said_where_nothing_was_kept() -> None:
     notes = Notes()
     assert notes.cache().find([two_launches().problem]) == {}

@@ -386,7 +386,8 @@ def read(rows: Sequence[Row], problems: Iterable[Problem]) -> Iterator[Measured]
             (choices, launches, seconds)
             for row, seconds in over_gpus(tried)
             if (choices := _choices(row["choice"]))
-            and all(choice.kernel in order for choice in choices)
+            # Nor where few rows are apart: what that takes is no fit (gemmctl/planning/apart.py).
+            and all(choice.kernel in order and not choice.sms for choice in choices)
             and (launches := _grids(work, choices, machine))
             # Not if its end was evened: by which constants is not known.
             and sum(int(one.entries.sum()) for one in launches) == int(row["tiles"])

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from time import monotonic
 
 import numpy as np
@@ -13,8 +13,10 @@ from gemmctl.kernels.cubins import Kernel
 from gemmctl.measuring.bench import BATCH_S, spread
 from gemmctl.measuring.rest import Rest
 from gemmctl.operands.data import DataSpec
-from gemmctl.planning import fitting, plan, tiling
+from gemmctl.planning import apart, fitting, plan, tiling
+from gemmctl.planning.arrays import Ints
 from gemmctl.planning.plan import Plan
+from gemmctl.planning.tiling import Choice, Machine
 
 BURST = 15  # samples at most between two rests; fewer where they take longer than BATCH_S
 WARMUP = 2  # runs before every burst
@@ -80,25 +82,46 @@ def candidates(made: Plan, kernels: Sequence[Kernel], launch: int) -> list[Plan]
     """Plans that differ in how one launch is cut; those first that promise most.
 
     They are the plan as it was made, and one for each choice that is worth considering for that
-    launch; all other launches stay as they are. None splits sums into more parts than MOST_PARTS
-    for each cluster, so that none asks for much memory.
+    launch; all other launches stay as they are. With the first launch of a list whose few rows may
+    be apart (apart.py) come those of the other form, in one launch or in two. None splits sums into
+    more parts than MOST_PARTS for each cluster, so that none asks for much memory.
     """
-    own = made.launches[launch]
-    choices = [
-        choice
+    machine, different = made.launches[launch].machine.giving(0), {_work(made): made}
+    for choices in _ways(made, kernels, launch):
+        chosen = {made.problem.name: choices}
+        (other,) = plan.make([made.problem], kernels, machine, chosen=chosen)
+        different.setdefault(_work(other), other)
+    return sorted(different.values(), key=lambda candidate: candidate.estimate_s)
+
+
+def _ways(made: Plan, kernels: Sequence[Kernel], launch: int) -> Iterator[Sequence[Choice]]:
+    """The choices of those plans: for every launch one."""
+    own, work = made.launches[launch], made.exchanged
+    before, behind = made.choices[:launch], made.choices[launch + 1 :]
+    able = [
+        kernel
         for kernel in kernels
         if kernel.multiplies == own.kernel.multiplies
         and kernel.b_unaligned == own.kernel.b_unaligned
-        and fitting.takes(kernel, made.exchanged, own.groups)
-        for choice in tiling.choices(made.exchanged, own.groups, kernel, own.machine)
     ]
-    different = {_work(made): made}
-    for choice in choices:
-        all_choices = [*made.choices[:launch], choice, *made.choices[launch + 1 :]]
-        chosen = {made.problem.name: all_choices}
-        (other,) = plan.make([made.problem], kernels, own.machine, chosen=chosen)
-        different.setdefault(_work(other), other)
-    return sorted(different.values(), key=lambda candidate: candidate.estimate_s)
+
+    def considered(groups: Ints, some: Sequence[Kernel], machine: Machine) -> Iterator[Choice]:
+        for kernel in some:
+            if fitting.takes(kernel, work, groups):
+                yield from tiling.choices(work, groups, kernel, machine)
+
+    if not made.apart:
+        for choice in considered(own.groups, able, own.machine):
+            yield [*before, choice, *behind]
+        if len(made.launches) == 1:
+            yield from apart.ways(work, own.groups, able, own.machine)
+        return
+    for choice in considered(own.groups, apart.sharing(able), own.machine):
+        if choice.splits == 1:
+            yield [*before, replace(choice, sms=made.choices[launch].sms), *behind]
+    if launch == 0:
+        groups = np.concatenate([launch.groups for launch in made.launches])
+        yield from ([choice] for choice in considered(groups, able, own.machine.giving(0)))
 
 
 def measure(
@@ -123,6 +146,8 @@ def measure(
     best = _Contestant(made)
     everyone = [best]
     for launch in range(launches):
+        if launch >= max(1, len(best.plan.launches)):
+            break  # few rows are no longer apart
 
         def spent(launch: int = launch) -> float:
             """The share of this launch's time; none before the first burst, which is taken."""
@@ -222,9 +247,15 @@ def _rounds(contestants: int) -> list[int]:
     return sizes
 
 
-def _work(made: Plan) -> tuple[tuple[str, bytes, bytes, bytes], ...]:
+def _work(made: Plan) -> tuple[tuple[str, int, bytes, bytes, bytes], ...]:
     """How the launches are cut: two choices may come to the same."""
     return tuple(
-        (launch.kernel.name, launch.widths.tobytes(), launch.wide.tobytes(), launch.parts.tobytes())
+        (
+            launch.kernel.name,
+            launch.machine.given,
+            launch.widths.tobytes(),
+            launch.wide.tobytes(),
+            launch.parts.tobytes(),
+        )
         for launch in made.launches
     )

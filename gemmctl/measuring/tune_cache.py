@@ -19,7 +19,7 @@ from gemmctl.kernels.constants import WIDTH_STEP
 from gemmctl.kernels.cubins import Manifest
 from gemmctl.lists.problem import Group, Problem
 from gemmctl.planning.exchange import exchanged
-from gemmctl.planning.plan import Plan, alike
+from gemmctl.planning.plan import Plan, sorts
 from gemmctl.planning.tiling import MOST_PARTS, Choice, grid, machine_of
 
 FORMAT = 2  # of the files; another number whenever a reader of the old one would err
@@ -124,16 +124,19 @@ class TuneCache:
             raise ValueError
         choices = tuple(Choice(**entry) for entry in found["choices"])
         work = exchanged(problem)
-        launches = alike(work, self._cubins.kernels)
+        launches = sorts(work, self._cubins.kernels, len(choices))
         for choice, (groups, fitting) in zip(choices, launches, strict=True):
             kernel = {kernel.name: kernel for kernel in fitting}[choice.kernel]
-            if {type(choice.width), type(choice.splits)} != {int}:
+            if {type(choice.width), type(choice.splits), type(choice.sms)} != {int}:
                 raise TypeError
+            if choice.sms not in range(self._machine.sm_count):
+                raise ValueError
             if choice.width not in range(WIDTH_STEP, kernel.max_width + 1, WIDTH_STEP):
                 raise ValueError
             if not 1 <= choice.splits <= MAX_SPLITS:
                 raise ValueError
-            cut = grid(work, groups, kernel, choice.width, self._machine, choice.splits)
+            given = self._machine.giving(choice.sms)
+            cut = grid(work, groups, kernel, choice.width, given, choice.splits)
             if cut.slots > MOST_PARTS * cut.room:
                 raise ValueError
         return choices

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import inf
 
 import numpy as np
 
@@ -126,6 +127,8 @@ def all_together(
     """
     if len({stream for _, stream in queue}) < 2:
         return float(sum(estimate(launch, problem, constants) for launch in launches))
+    if launches[0].machine.given:
+        return apart(launches, queue, problem, constants)
     stays = [stay(launch, problem, constants) for launch in launches]
     return side_by_side(stays, queue, launches[0].machine, constants)
 
@@ -144,6 +147,22 @@ def side_by_side(
     begin = constants.branch_latency * (streams - 1)
     found = beside.ends(stays, queue, machine.sm_count, begin)
     return float((1 - constants.early_ends) * found.max() + constants.early_ends * found.mean())
+
+
+def apart(
+    launches: Sequence[Grid], queue: Queue, problem: Problem, constants: Constants = FITTED
+) -> float:
+    """The same of launches of which the first leaves SMs to the other: they share the memory, too.
+
+    Of that launches side by side are believed to have all, each for itself.
+    """
+    machine, unhindered = launches[0].machine, replace(constants, memory_bytes=inf)
+    stays = [stay(launch, problem, unhindered) for launch in launches]
+    busy = side_by_side(stays, queue, machine, unhindered)
+    asked = [asked_of(problem, launch.groups, launch.kernel, launch.share) for launch in launches]
+    works = [work_of(launch, of) for launch, of in zip(launches, asked, strict=True)]
+    memory = np.sum([_memory(work, constants) for work in works], axis=0)
+    return float(_both(np.array([busy]), memory, constants.exposed_memory)[0])
 
 
 def stay(
@@ -261,9 +280,7 @@ def together(work: Work, times: Times, busy: Floats, constants: Constants) -> Fl
 
     Parts of sums are added up when all are there, so that no byte hides what that takes.
     """
-    read = work.read + constants.tall * work.tall + constants.reread * work.again
-    nbytes = read + constants.write * work.written
-    memory = np.add.reduceat(nbytes, work.starts) / constants.memory_bytes / work.sms
+    memory = _memory(work, constants)
     stored = np.add.reduceat(work.written, work.starts) / constants.stored_bytes / work.sms
     fed = work.slices * (work.fed + constants.crossed * work.crossed)
     drawn = np.add.reduceat(fed, work.starts) / constants.drawn_bytes / work.sms
@@ -279,6 +296,14 @@ def together(work: Work, times: Times, busy: Floats, constants: Constants) -> Fl
         np.maximum(np.maximum(busy - adding, stored), drawn), memory, constants.exposed_memory
     )
     return latency + ends + moving + adding
+
+
+def _memory(work: Work, constants: Constants) -> Floats:
+    """Cycles that the memory takes for each launch's bytes."""
+    read = work.read + constants.tall * work.tall + constants.reread * work.again
+    nbytes = read + constants.write * work.written
+    found: Floats = np.add.reduceat(nbytes, work.starts) / constants.memory_bytes / work.sms
+    return found
 
 
 def _both(one: Floats, other: Floats, exposed: float) -> Floats:

@@ -18,7 +18,7 @@ from gemmctl.errors import ListError
 from gemmctl.kernels.cubins import Kernel
 from gemmctl.lists.problem import LAYOUTS, Group, Problem
 from gemmctl.operands import dtypes
-from gemmctl.planning import cost, tail, tiles, tiling
+from gemmctl.planning import apart, cost, tail, tiles, tiling
 from gemmctl.planning.arena import Layout, lay_out
 from gemmctl.planning.arrays import Ints
 from gemmctl.planning.choosing import choose, choose_beside
@@ -67,6 +67,11 @@ class Plan:
     def streams(self) -> int:
         """Streams that a GPU spreads the launches over: so many run side by side."""
         return len({stream for _, stream in self.queue})
+
+    @property
+    def apart(self) -> bool:
+        """Whether the first launch leaves SMs to the second (apart.py)."""
+        return bool(self.launches) and self.launches[0].machine.given > 0
 
     @property
     def tiles(self) -> int:
@@ -170,13 +175,12 @@ def _plan(
 ) -> Plan:
     started = perf_counter()
     work = exchanged(problem)
-    sorts = list(alike(work, kernels))
     launches: list[Launch] = []
     if choices is None and launch not in TOGETHER:
-        for groups, fitting in sorts:
+        for groups, fitting in alike(work, kernels):
             launches += _choose_each(work, groups, fitting, machine, split=launch == "serial")
     else:
-        cuts = _cuts(work, sorts, machine, choices)
+        cuts = _cuts(work, kernels, machine, choices)
         launches += [tiles.cut(work, planned, choice) for choice, planned in cuts]
     columns = problem.columns
     m, n, k = columns.m, columns.n, columns.depth
@@ -224,9 +228,20 @@ def alike(problem: Problem, kernels: Sequence[Kernel]) -> Iterator[tuple[Ints, l
                 yield some, [one for one in able if takes(one, problem, some)]
 
 
+def sorts(
+    problem: Problem, kernels: Sequence[Kernel], launches: int | None = None
+) -> list[tuple[Ints, list[Kernel]]]:
+    """What ``alike`` says, or of so many ``launches``: if that is one more, few rows are apart."""
+    found = list(alike(problem, kernels))
+    if launches == 2 and len(found) == 1:
+        ((groups, fitting),) = found
+        return [(some, fitting) for some in apart.sides(problem, groups)]
+    return found
+
+
 def _cuts(
     problem: Problem,
-    sorts: Sequence[tuple[Ints, Sequence[Kernel]]],
+    kernels: Sequence[Kernel],
     machine: Machine,
     choices: Sequence[Choice] | None,
 ) -> list[tuple[Choice, Grid]]:
@@ -234,16 +249,18 @@ def _cuts(
 
     The end of one that is alone is evened: of several, others would take what it leaves idle.
     """
-    even = len(sorts) == 1
+    launches = sorts(problem, kernels, None if choices is None else len(choices))
+    even = len(launches) == 1
     if choices is not None:
         return [
             (choice, _as_chosen(problem, *launch, choice, machine, even))
-            for choice, launch in zip(choices, sorts, strict=True)
+            for choice, launch in zip(choices, launches, strict=True)
         ]
     if even:
-        ((groups, fitting),) = sorts
-        return choose(problem, [groups], fitting, machine, even=True)
-    return choose_beside(problem, sorts, machine)
+        ((groups, fitting),) = launches
+        (whole,) = choose(problem, [groups], fitting, machine, even=True)
+        return apart.choose_apart(problem, groups, fitting, machine, whole[1]) or [whole]
+    return choose_beside(problem, launches, machine)
 
 
 def _choose_each(
@@ -278,7 +295,8 @@ def _as_chosen(
 ) -> Grid:
     """How a launch is cut by that choice; its end evened if ``even``."""
     (kernel,) = (kernel for kernel in kernels if kernel.name == choice.kernel)
-    planned = tiling.grid(problem, groups, kernel, choice.width, machine, choice.splits)
+    given = machine.giving(choice.sms)
+    planned = tiling.grid(problem, groups, kernel, choice.width, given, choice.splits)
     return tail.evened(planned, problem)[0] if even else planned
 
 

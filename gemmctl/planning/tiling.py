@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -43,6 +43,11 @@ class Machine:
     """What the plan needs to know of the GPU."""
 
     sm_count: int
+    given: int = 0  # SMs that a launch may take; 0: all
+
+    def giving(self, sms: int) -> Machine:
+        """The same GPU, of which a launch may take so many SMs; 0: all."""
+        return replace(self, given=sms)
 
 
 H200 = Machine(sm_count=132)
@@ -58,23 +63,27 @@ class Choice:
     """How a launch is cut: which kernel, the widest tile, and into how many parts K is split.
 
     So many parts has the longest sum over K; shorter ones have fewer in proportion, and those that
-    are no longer than such a part stay whole.
+    are no longer than such a part stay whole. ``sms`` is how many SMs the launch may take, where it
+    leaves some to another one (apart.py); 0: all.
     """
 
     kernel: str
     width: int
     splits: int = 1
+    sms: int = 0
 
     def __str__(self) -> str:
         parts = f" k/{self.splits}" if self.splits > 1 else ""
-        return f"{self.kernel} w{self.width}{parts}"
+        share = f" sm{self.sms}" if self.sms else ""
+        return f"{self.kernel} w{self.width}{parts}{share}"
 
     @classmethod
     def parsed(cls, text: str) -> Choice:
         """The choice that says so of itself: ``128x256 w256 k/8``."""
-        kernel, width, *parts = text.split()
-        splits = int(parts[0].removeprefix("k/")) if parts else 1
-        return cls(kernel, int(width.removeprefix("w")), splits)
+        kernel, width, *more = text.split()
+        splits = [int(one.removeprefix("k/")) for one in more if one.startswith("k/")]
+        sms = [int(one.removeprefix("sm")) for one in more if one.startswith("sm")]
+        return cls(kernel, int(width.removeprefix("w")), *(splits or [1]), *sms)
 
 
 @dataclass(frozen=True)
@@ -242,7 +251,7 @@ def _boxes(rows: Ints, kernel: Kernel) -> Ints:
 
 
 def _room(kernel: Kernel, machine: Machine) -> int:
-    return machine.sm_count * kernel.ctas_per_sm // kernel.cluster
+    return (machine.given or machine.sm_count) * kernel.ctas_per_sm // kernel.cluster
 
 
 def _worth_finer(widths: Ints, tiles: Ints, saved: Ints, room: int, starts: Ints) -> Flags:

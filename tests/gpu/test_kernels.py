@@ -414,6 +414,31 @@ def test_a_group_of_tiles_of_two_heights_is_right(
         repeat_alike(session, made, 100)
 
 
+@pytest.mark.parametrize("kind", data.KINDS)
+@pytest.mark.parametrize("sms", [40, 0], ids=["alone", "later all"])
+@pytest.mark.parametrize(
+    "more", ["", ", beta: 1", ", d: f32, beta: 1, inplace: true", ", b_layout: row"]
+)
+def test_groups_of_few_rows_beside_those_of_many_are_right(
+    device: CudaDevice, more: str, sms: int, kind: data.Kind
+) -> None:
+    """More tiles of either than they have clusters, and a group of no rows."""
+    groups = (
+        f"{{m: 1030, n: 4104, k: 4104{more}}}, {{m: 0, n: 264, k: 4104{more}}}",
+        f"{{m: 17, n: 2056, k: 4104, count: 12{more}}}, {{m: 128, n: 264, k: 8200{more}}}",
+    )
+    text = f"{{gemmctl: 1, problems: [{{name: x, groups: [{', '.join(groups)}]}}]}}"
+    (some,) = reading.load(["-"], io.StringIO(text))
+    name = "128x256-c2"
+    chosen = {some.name: [Choice(name, 256, sms=92), Choice(name, 128, sms=sms)]}
+    (made,) = plan.make([some], KERNELS, device.machine, chosen=chosen)
+    assert made.apart and made.streams == 2
+    spec = DataSpec(kind, 45)
+    with ran(device, made, spec) as session:
+        assert wrong(made, session, spec) == []
+        repeat_alike(session, made, 100)
+
+
 # Rows of C and D in whole words of four elements, in words of other lengths, and at odd places:
 # columns, and how much longer the rows of D and C are.
 ROWS_OF_C = [
