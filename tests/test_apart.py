@@ -56,7 +56,7 @@ def test_few_rows_that_take_longer_get_all_sms_in_the_end() -> None:
         ([HOT[1]], "all have few"),
         ([*HOT, {**HOT[0], "m": 511}], "one lies between"),
         ([HOT[0], {**HOT[1], "m": 129}], "129 are not few"),
-        ([{**HOT[0], "k": 4095}, HOT[1]], "a short sum"),
+        ([{**HOT[0], "k": 2559}, HOT[1]], "a short sum"),
         ([HOT[0], {**HOT[1], "k": 2048}], "short sums"),
         ([HOT[0], {**HOT[1], "count": 1}], "nothing to gain by the model"),
     ],

@@ -22,7 +22,7 @@ from gemmctl.planning.tiling import Choice, Grid, Machine
 KERNEL = "128x256-c2"  # of both: what the model would choose took 1 to 4% longer on most lists
 FEW_ROWS = 128  # of D, that groups of few have at most
 MANY_ROWS = 512  # that the others have at least: with rows in between it took 0.96 to 1.03
-LEAST_K = 4096  # behind shorter sums 0.99 to 1.03
+LEAST_K = 2560  # behind sums of 2048 and less it took 0.99 to 1.03
 SHARE = 0.3  # of the SMs, for few rows: enough to draw what memory gives
 
 
