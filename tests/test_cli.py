@@ -281,6 +281,17 @@ def test_groups_can_be_launched_one_by_one(
     assert [one["launches"] for one in found["problems"]] == [3, 2]  # one group of two is empty
 
 
+@pytest.mark.parametrize("launch", ["grouped", "graph", "serial", "streams"])
+def test_verify_judges_groups_however_they_are_launched(
+    launch: str, gemmctl: Command, two_problems: Path
+) -> None:
+    done = gemmctl("verify", two_problems, "--launch", launch, "-f", "json")
+    found = json.loads(done.stdout)
+    assert (done.returncode, found["settings"]["launch"]) == (0, launch)
+    cut = [len(one["choices"]) for one in found["checks"]]
+    assert cut == ([3, 3, 2, 2] if launch in ("serial", "streams") else [1, 1, 1, 1])
+
+
 def test_baselines_are_refused_on_a_cpu_before_anything_runs(
     gemmctl: Command, two_problems: Path
 ) -> None:

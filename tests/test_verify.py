@@ -604,6 +604,18 @@ def test_a_dump_reproduces_its_group(tmp_path, spec):
         assert np.array_equal(bits, np.load(folder / "d_bits.npy"))
 
 
+@pytest.mark.parametrize("launch", ["grouped", "serial"])
+def test_the_command_of_a_dump_launches_as_the_plan_did(tmp_path, launch):
+    (made,) = plan.make(
+        [plan_of("m: 8, n: 8, k: 8").problem], cubins.manifest().kernels, launch=launch
+    )
+    with CpuDevice().open(made, INT) as session:
+        session.run()
+        dump.dump(made, session, 0, str(tmp_path), INT, **ASKED)
+    command = (tmp_path / "problem.yaml").read_text().splitlines()[0]
+    assert ("--launch serial" in command) == (launch == "serial")
+
+
 def test_a_dump_leaves_out_a_c_that_is_not_read(tmp_path):
     made = plan_of("m: 8, n: 8, k: 8")
     with CpuDevice().open(made, INT) as session:

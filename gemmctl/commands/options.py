@@ -107,6 +107,15 @@ Seed = Annotated[
         help="The same seed means the same data, or list, everywhere.",
     ),
 ]
+Launch = Annotated[
+    Literal["grouped", "graph", "serial", "streams"],
+    typer.Option(
+        help="grouped: one launch for all groups of the same element types and layouts, "
+        "several such launches side by side; graph: the same and the set-up of its tensor maps "
+        "as one CUDA graph; serial: a launch for each group, in a CUDA graph; streams: the "
+        "same over 8 streams."
+    ),
+]
 Columns = Annotated[
     str | None,
     typer.Option(

@@ -13,6 +13,7 @@ from gemmctl.commands.options import (
     DeviceName,
     Format,
     KernelName,
+    Launch,
     NoTuneCache,
     Only,
     Quiet,
@@ -95,15 +96,7 @@ def run(
         typer.Option(help="int draws less power than real data does, and runs faster."),
     ] = "normal",
     seed: Seed = 0,
-    launch: Annotated[
-        Literal["grouped", "graph", "serial", "streams"],
-        typer.Option(
-            help="grouped: one launch for all groups of the same element types and layouts, "
-            "several such launches side by side; graph: the same and the set-up of its tensor maps "
-            "as one CUDA graph; serial: a launch for each group, in a CUDA graph; streams: the "
-            "same over 8 streams."
-        ),
-    ] = "grouped",
+    launch: Launch = "grouped",
     against: Annotated[
         str | None,
         typer.Option(

@@ -14,6 +14,7 @@ from gemmctl.commands.options import (
     DeviceName,
     Format,
     KernelName,
+    Launch,
     NoTuneCache,
     Only,
     Quiet,
@@ -63,6 +64,7 @@ def verify(
             "and a list that reproduces it.",
         ),
     ] = None,
+    launch: Launch = "grouped",
     kernel: KernelName = None,
     no_tune_cache: NoTuneCache = False,
     only: Only = None,
@@ -94,9 +96,10 @@ def verify(
         kinds = ("normal", "int") if data == "both" else (data,)
     specs = [DataSpec(kind, seed) for kind in kinds]
     found = sources(files, mnk, count, dtype, alpha, beta)
-    plans, on = ready(found, only, device, out, kernel=kernel, tuned=not no_tune_cache)
+    tuned = not no_tune_cache
+    plans, on = ready(found, only, device, out, launch, kernel=kernel, tuned=tuned)
     verify_report.check(on.facts, out.view)
-    head = verify_report.head(on.facts, data, seed, repeat, cubins.manifest())
+    head = verify_report.head(on.facts, data, seed, repeat, launch, cubins.manifest())
     checks: list[verify_report.Checked] = []
     notes: list[str] = []
     total = len(plans) * len(specs)

@@ -28,8 +28,8 @@ def dump(
 ) -> None:
     """Leave one group's operands and result in ``folder``, and a list that reproduces it.
 
-    The list begins with the command for that: on ``device``, in ``repeat`` runs, by the kernel that
-    computed the group.
+    The list begins with the command for that: on ``device``, in ``repeat`` runs, launched as it was
+    by the kernel that computed the group.
 
     Per matrix, m x k, n x k or m x n whatever its layout: ``a.npy`` has the values as float32,
     ``a_bits.npy`` the elements' bits, read from the device. C and the bias are left out where there
@@ -57,12 +57,13 @@ def dump(
     name = json.dumps(f"{plan.problem.name} group {group} {spec.kind}", ensure_ascii=False)
     launch = next((launch for launch in plan.launches if group in launch.groups), None)
     kernel, cut = "", ""
+    launched = "" if plan.launch == "grouped" else f" --launch {plan.launch}"
     if launch is not None:  # an empty group has none
         kernel = f" --kernel {launch.kernel.name}"
         cut = f"# Its launch was cut as {launch.choice} (groups: {len(launch.groups)}).\n"
     text = (
         f"# gemmctl verify --device {device}{kernel} --data {spec.kind} --seed {spec.seed} "
-        f"--repeat {repeat} problem.yaml\n{cut}"
+        f"--repeat {repeat}{launched} problem.yaml\n{cut}"
         f"gemmctl: 1\nproblems:\n  - name: {name}\n    groups:\n{before}      - {{{keys}}}\n"
     )
     try:

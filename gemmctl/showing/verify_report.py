@@ -80,9 +80,10 @@ class Judged:
     verdict: Verdict
 
 
-def head(facts: Facts, data: str, seed: int, repeat: int, cubins: Manifest) -> Record:
+def head(facts: Facts, data: str, seed: int, repeat: int, launch: str, cubins: Manifest) -> Record:
     """What is true of a whole check: format, device, cubins, and the options of that name."""
-    return head_on("verify", cubins, facts, {"data": data, "seed": seed, "repeat": repeat})
+    settings = {"data": data, "seed": seed, "repeat": repeat, "launch": launch}
+    return head_on("verify", cubins, facts, settings)
 
 
 def record(checked: Checked) -> Record:
