@@ -653,14 +653,27 @@ def test_info_names_versions_device_and_kernels(gemmctl: Command) -> None:
     assert cubins.manifest().kernels[0].name in done.stdout
 
 
-def test_completion_knows_the_commands(gemmctl: Command) -> None:
+def completed(gemmctl: Command, *words: str) -> list[str]:
+    """What bash is told when TAB is pressed behind the last of these words."""
     done = gemmctl(
         python=("-c", "from gemmctl.__main__ import main; main()"),
         _GEMMCTL_COMPLETE="complete_bash",
-        COMP_WORDS="gemmctl ver",
-        COMP_CWORD="1",
+        COMP_WORDS="\n".join(["gemmctl", *words]),
+        COMP_CWORD=str(len(words)),
     )
-    assert done.stdout.split() == ["verify"]
+    return done.stdout.split()
+
+
+def test_completion_knows_the_commands(gemmctl: Command) -> None:
+    assert completed(gemmctl, "ver") == ["verify"]
+
+
+def test_completion_knows_the_lists_that_ship(gemmctl: Command) -> None:
+    """bash says that the @ is a word of its own, and replaces it with the rest all the same."""
+    for words in (["@seed10_"], ["@", "seed10_"], ["mine.yaml", "@", "seed10_"]):
+        assert completed(gemmctl, "run", *words) == ["@seed10_tn"]
+    assert len(completed(gemmctl, "run", "@")) == len(list(PROBLEMS.glob("*.yaml")))
+    assert completed(gemmctl, "run", "seed10_") == []
 
 
 @pytest.mark.parametrize("option", ["--version", "--help"])

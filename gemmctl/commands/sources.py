@@ -17,19 +17,21 @@ ABOUT_FILES = (
 TYPED = "--mnk"  # what errors call the list that shapes on the command line make
 
 
-def _complete_file(ctx: typer.Context, incomplete: str) -> list[str]:
+def _complete_file(ctx: typer.Context, _: object, incomplete: str) -> list[str]:
     """Lists that ship, after an @; the shell itself completes paths."""
     from gemmctl.lists import shipped
 
-    if incomplete.startswith("@"):
-        return [f"@{name}" for name in shipped.names()]
-    # bash takes the @ for a word of its own.
-    return shipped.names() if (ctx.params.get("files") or [""])[-1] == "@" else []
+    # bash calls the @ a word of its own, but has what it is completed by begin with it.
+    alone = (ctx.params.get("files") or [""])[-1] == "@"
+    typed = f"@{incomplete}" if alone else incomplete
+    if not typed.startswith("@"):
+        return []
+    return [named for name in shipped.names() if (named := f"@{name}").startswith(typed)]
 
 
 Files = Annotated[
     list[str] | None,
-    typer.Argument(metavar="FILE", autocompletion=_complete_file, hidden=True),
+    typer.Argument(metavar="FILE", shell_complete=_complete_file, hidden=True),
 ]
 Mnk = Annotated[
     list[str] | None,
