@@ -14,6 +14,11 @@ LONG_K = 1024  # a tile of at least this K is worth scheduling; shorter ones are
 LONG_SHARE = 8  # of a cluster's time, by the part of it that a tile takes which has to come first
 PANEL_ROWS = 2048  # rows of A that stay live while B streams past: all tiles at work are a square
 FEW_ROWS = 600  # rows of A below which B's bytes take longer than its multiplications
+# Up to which groups are spread among others where K is STEADY_K and more, in STEADY_WAVES of tiles
+# and more. With those up to FEW_ROWS 20 lists took 1.02 there, up to 1.05; but with K of 768 and
+# 1536 0.96 and 0.975, in two waves 0.92 (H100; docs/kernel.md).
+FEWER_ROWS = 128
+STEADY_K, STEADY_WAVES = 2048, 3
 ADDED_LEAST = 0.1  # of a list, that has to be added, or not to be, for them to be spread
 MANY_UNTIL = 0.8  # of a list that spreads tiles of few rows among those of many, the latter's end
 
@@ -62,15 +67,20 @@ def interleaved(planned: Grid, problem: Problem, in_runs: Ints) -> Ints | None:
 
     Tiles that the L2 adds to D are spread evenly among those that read C, each class in its own
     order, where there are enough of both. Else, where K is the same, groups of few rows among those
-    of many: the ones wait for memory, the others for the tensor cores (measured: 2% at K = 768,
-    nothing at K = 2048).
+    of many: the ones wait for memory, the others for the tensor cores. Where K is long, only those
+    of so few that nothing of B is read again.
     """
     if (by_l2 := added(problem, planned.groups)).any():
         of_l2 = np.repeat(by_l2[in_runs], planned.whole[in_runs])
         if ADDED_LEAST <= of_l2.mean() <= 1 - ADDED_LEAST:
             return _among(of_l2, 1.0)
-    small = seen(problem, planned.kernel).m[planned.groups] < FEW_ROWS
-    if planned.k_tiles.min() < planned.k_tiles.max() or small.all() or not small.any():
+    m, k_tiles = seen(problem, planned.kernel).m[planned.groups], planned.k_tiles
+    small = m < FEW_ROWS
+    if k_tiles.min() < k_tiles.max() or small.all():
+        return None
+    if k_tiles.min() * K_TILE >= STEADY_K and planned.waves >= STEADY_WAVES:
+        small = m <= FEWER_ROWS
+    if not small.any():
         return None
     return _among(np.repeat(small, planned.whole), MANY_UNTIL)
 
