@@ -8,7 +8,16 @@ from hypothesis import given
 
 from cuts import Cut, cuts, f32_in_place, kernel, launch_of, stores
 from gemmctl.kernels.constants import K_TILE, TILE_ADDED
-from gemmctl.planning.order import LONG_K, LONG_SHARE, MANY_UNTIL, PANEL_ROWS
+from gemmctl.planning.order import (
+    FEW_ROWS,
+    FEWER_ROWS,
+    LONG_K,
+    LONG_SHARE,
+    MANY_UNTIL,
+    PANEL_ROWS,
+    STEADY_K,
+    STEADY_WAVES,
+)
 from gemmctl.planning.tiles import Launch
 from support import cut_as, make_problem
 
@@ -85,6 +94,34 @@ def test_tiles_of_few_rows_are_spread_evenly_among_those_of_many_which_end_earli
     expected = np.arange(1, len(among) + 1) * among.mean()
     assert 0 < among.sum() < len(among)
     assert np.abs(np.cumsum(among) - expected).max() < 0.75
+
+
+@pytest.mark.parametrize(
+    ("k", "rows", "spread"),
+    [
+        (STEADY_K - K_TILE, FEW_ROWS - 1, True),
+        (STEADY_K, FEW_ROWS - 1, False),
+        (STEADY_K, FEWER_ROWS + 1, False),
+        (STEADY_K, FEWER_ROWS, True),
+    ],
+)
+def test_where_k_is_long_only_groups_of_fewer_rows_are_spread(
+    k: int, rows: int, spread: bool
+) -> None:
+    of = kernel("128x256")
+    some = make_problem(f"m: {rows}, n: 25600, k: {k}", f"m: 4096, n: 5120, k: {k}")
+    launch = launch_of(some, of)
+    assert launch.waves > STEADY_WAVES
+    few = launch.tiles["group"] == 0
+    assert few[: len(few) // 2].any()
+    assert (not few[: few.sum()].all()) == spread
+
+
+def test_in_few_waves_groups_of_few_rows_are_spread_however_long_k_is() -> None:
+    some = make_problem(f"m: 300, n: 5120, k: {STEADY_K}", f"m: 1024, n: 5120, k: {STEADY_K}")
+    launch = launch_of(some, kernel("128x256"))
+    assert launch.waves < STEADY_WAVES
+    assert launch.tiles["group"][:4].tolist() != [0] * 4
 
 
 @given(cuts())

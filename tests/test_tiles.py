@@ -50,8 +50,10 @@ from gemmctl.planning.exchange import exchanged
 from gemmctl.planning.order import LONG_K
 from gemmctl.planning.tiles import (
     AHEAD_BYTES,
+    AMONG_K,
     LOWER_K_TILES,
     LOWER_WAVES,
+    ONCE_AMONG,
     ONCE_ROWS,
     TILE,
     TURNING_K,
@@ -512,6 +514,26 @@ def test_a_b_that_few_rows_read_over_a_long_k_need_not_stay_in_the_l2(
 ) -> None:
     tiles = launch_of(make_problem(group), kernel(name)).tiles
     assert ((tiles["flags"] & TILE_ONCE > 0) == once).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "groups", "once"),
+    [
+        ("128x256-c2", [(ONCE_AMONG, AMONG_K), (512, AMONG_K)], [True, False]),
+        ("128x192-c2p", [(ONCE_AMONG + 1, LONG_K), (512, LONG_K)], [False, False]),
+        ("128x256-c2", [(1, AMONG_K - K_TILE), (512, AMONG_K - K_TILE)], [False, False]),
+        ("128x256-c2", [(ONCE_AMONG, LONG_K), (512, 2 * LONG_K)], [False, False]),  # K differs
+        ("128x256-c2", [(ONCE_AMONG, LONG_K), (200, LONG_K)], [False, False]),  # none is read again
+        ("128x256-x", [(ONCE_AMONG, LONG_K), (512, LONG_K)], [False, False]),
+    ],
+)
+def test_among_groups_that_are_read_again_b_of_more_rows_need_not_stay(
+    name: str, groups: list[tuple[int, int]], once: list[bool]
+) -> None:
+    some = make_problem(*(f"m: {m}, n: 304, k: {k}" for m, k in groups))
+    tiles = launch_of(some, kernel(name)).tiles
+    found = {int(t["group"]): bool(t["flags"] & TILE_ONCE) for t in tiles}
+    assert [found[group] for group in range(len(groups))] == once
 
 
 def test_a_b_that_several_tiles_read_stays_however_few_their_rows() -> None:

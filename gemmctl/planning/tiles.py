@@ -51,6 +51,9 @@ from gemmctl.planning.tiling import Choice, Grid, begun, joined, seen, shuffled
 TURNING_K = 4096  # from which turning about pays: 0.9% at 7168, for fewer bytes; nothing at 2048
 AHEAD_BYTES = 40e6  # of the L2's 50 MB, for tiles of clusters that are ahead of others
 ONCE_ROWS = 64  # rows of D up to which a B that is read once need not stay in the L2
+# The same, and from which K on, of groups among others of the same K whose operands are read again
+# (H100: 0.99 of the time, of lists of experts 0.96 to 1.005; where K differs up to 1.02).
+ONCE_AMONG, AMONG_K = 192, 512
 # Last slices of K that warpgroups which share a tile multiply by turns, where nothing is against it
 # (docs/kernel.md has what each number of them took). So many stages stay in the ring until the
 # second has had them, and no ring has fewer.
@@ -272,16 +275,20 @@ def _once(planned: Grid, problem: Problem) -> Flags:
     """Groups of few rows of D, which read every element of B for one tile.
 
     Where K is long that is most of what a list reads, and drives out of the L2 what is read again
-    (measured: 4 to 9% of `skew16k`, 1% of `decode256`; but 2% slower where K is below LONG_K, and 2
-    to 3% with 100 to 154 rows, which multiply as long as they read). With operands exchanged it is
-    what the kernel calls A; in clusters, all CTAs of which read it, the L2 is not told.
+    (measured: 4 to 9% of `skew16k`, 1% of `decode256`; but 2% slower where K is below LONG_K, and,
+    of lists with nothing that is read again, 2 to 3% with 100 to 154 rows, which multiply as long
+    as they read). With operands exchanged it is what the kernel calls A; in clusters, all CTAs of
+    which read it, the L2 is not told.
     """
     kernel, columns = planned.kernel, seen(problem, planned.kernel)
     if kernel.d_across and kernel.cluster > 1:
         return np.zeros(len(planned.groups), bool)
     rows, tiles = (columns.n, planned.wide) if kernel.d_across else (columns.m, planned.high)
-    once: Flags = (rows[planned.groups] <= ONCE_ROWS) & (tiles == 1)
-    return once & (planned.k_tiles * K_TILE >= LONG_K)
+    k_tiles, most, least_k = planned.k_tiles, ONCE_ROWS, LONG_K
+    if not kernel.d_across and k_tiles.min() == k_tiles.max() and tiles.max() > 1:
+        most, least_k = ONCE_AMONG, AMONG_K
+    once: Flags = (rows[planned.groups] <= most) & (tiles == 1)
+    return once & (k_tiles * K_TILE >= least_k)
 
 
 def _in_turn(planned: Grid, problem: Problem, c_stages: Ints) -> Ints:
