@@ -261,6 +261,16 @@ def test_rows_that_cross_lines_are_more_to_draw_of_all_sms_too() -> None:
     assert half / whole == pytest.approx((128 + 256 * 1.5) / (128 + 256))
 
 
+@pytest.mark.parametrize(("lda", "more"), [(96, 0), (80, 0), (72, 0.5), (64, 0)])
+def test_rows_that_begin_within_sectors_are_more_to_draw_of_all_sms(lda: int, more: float) -> None:
+    """Every 192, 160, 144 or 128 bytes, of which a sector has 32."""
+    slow = replace(IDEAL, drawn_bytes=1, within=0.5)
+    whole, off = (
+        cycles(f"{tiles(132, k=64)}{own}", constants=slow) for own in ("", f", lda: {lda}")
+    )
+    assert off / whole == pytest.approx((128 + 256 * (1 + more)) / (128 + 256))
+
+
 def test_rows_of_b_that_many_ctas_draw_at_one_time_come_later() -> None:
     slow = replace(IDEAL, feed_bytes=1, crowded=0.5)
     alone, crowd = (cycles(f"m: {m}, n: 128, k: 64", constants=slow) for m in (256, 256 * 64))

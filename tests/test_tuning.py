@@ -487,7 +487,7 @@ def test_json_keeps_what_the_fit_needs(gemmctl: Command, two_problems: Path) -> 
     one = found["candidates"][0]
     assert one["samples_s"]
     assert one["estimate_s"] > 0
-    assert set(one["choices"][0]) == {"kernel", "width", "splits"}
+    assert set(one["choices"][0]) == {"kernel", "width", "splits", "sms"}
 
 
 def test_candidates_without_time_are_told(gemmctl: Command, two_problems: Path) -> None:

@@ -44,6 +44,7 @@ class Constants:
     feed_bytes: float = 56.8  # that one SM draws from L2 in a cycle
     drawn_bytes: float = 34.5  # the same, if all do
     crossed: float = 0.28  # more of rows that begin within a line, and so cross two
+    within: float = 0.08  # more of rows that begin within a sector, and so cross five, if all draw
     crowded: float = 1.56  # more of rows of B that CROWD CTAs read at one time
     stage_latency: float = 1960.0  # until a stage of the ring is full, from when it is free
     joint_latency: float = 140.0  # more where it is free when both CTAs of a cluster are done
@@ -282,7 +283,8 @@ def together(work: Work, times: Times, busy: Floats, constants: Constants) -> Fl
     """
     memory = _memory(work, constants)
     stored = np.add.reduceat(work.written, work.starts) / constants.stored_bytes / work.sms
-    fed = work.slices * (work.fed + constants.crossed * work.crossed)
+    off = constants.crossed * work.crossed + constants.within * work.within
+    fed = work.slices * (work.fed + off)
     drawn = np.add.reduceat(fed, work.starts) / constants.drawn_bytes / work.sms
     split = work.parts > 1
     ends = np.maximum.reduceat(np.where(split, 0.0, times.end), work.starts)

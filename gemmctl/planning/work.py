@@ -22,6 +22,7 @@ from gemmctl.planning.tiling import Grid, begun, seen, shuffled
 WGMMA_ROWS = 64  # of B that one wgmma multiplies, and one warpgroup stores in one go
 SHARED_BYTES = 128  # that an SM's shared memory hands out in a cycle
 LINE_BYTES = 128  # of the L2, and of a row of a stage
+SECTOR_BYTES = 32  # of a line, that the L2 hands out at one time
 ENOUGH_STAGES = 12  # of an SM's rings: more hide no more latency (6, 8 and 9 chose worse)
 CROWD = 64  # CTAs; where they all draw the same lines, these come later
 TALL_ROWS = 128  # a box with a line of more of them opens more pages of the memory
@@ -36,6 +37,8 @@ class Asked:
     of_b: Floats
     crossing_a: Floats  # share of rows of A that do not begin on a line
     crossing_b: Floats
+    within_a: Flags  # whether rows of A begin within sectors
+    within_b: Flags
     read: Floats  # bytes that have to come from memory
     written: Floats
     finished: Flags  # whether D is more than alpha A B, or its rows no whole words
@@ -88,6 +91,7 @@ class Work:
     slices: Ints  # K tiles of all CTAs together
     fed: Floats  # bytes that a CTA draws for a K tile
     crossed: Floats  # those of them that cross lines
+    within: Floats  # those of rows that begin within sectors
     crowded: Floats  # and those that others draw, too, by how many over CROWD
     uneven: Floats  # the widest tile over the mean
     values: Floats  # of a tile that a warpgroup stores
@@ -118,6 +122,7 @@ def asked_of(problem: Problem, groups: Ints, kernel: Kernel, share: Floats | Non
     halved = np.where(columns.gate[groups] != 0, 0.5, 1.0)  # values of D for each of x
     steps = {"value": np.ones(len(groups)), "stored_byte": halved * size_d, "element": ~words}
     steps["added"] = by_l2
+    starts_a, starts_b = _starts(columns.lda[groups], size), _starts(columns.ldb[groups], size)
     read = read + of_d * size_d * steps["added"]
     if (more & ~by_l2).any():
         beta = (columns.beta[groups] != 0) & ~by_l2
@@ -137,8 +142,10 @@ def asked_of(problem: Problem, groups: Ints, kernel: Kernel, share: Floats | Non
     return Asked(
         of_a=of_a,
         of_b=of_b * share,
-        crossing_a=_crossing(columns.lda[groups], size),
-        crossing_b=_crossing(columns.ldb[groups], size),
+        crossing_a=1 - starts_a / LINE_BYTES,
+        crossing_b=1 - starts_b / LINE_BYTES,
+        within_a=starts_a < SECTOR_BYTES,
+        within_b=starts_b < SECTOR_BYTES,
         read=read,
         written=of_d * size_d,
         finished=more | ~words,
@@ -148,11 +155,10 @@ def asked_of(problem: Problem, groups: Ints, kernel: Kernel, share: Floats | Non
     )
 
 
-def _crossing(leading: Ints, size: int) -> Floats:
-    """The share of a matrix' rows that do not begin on a line; packed ones begin on 16 bytes."""
+def _starts(leading: Ints, size: int) -> Ints:
+    """Bytes of a line that rows of a matrix begin at multiples of; packed ones at 16 at least."""
     row_bytes = -(-leading * size // STRIDE_STEP) * STRIDE_STEP
-    found: Floats = 1 - np.gcd(row_bytes, LINE_BYTES) / LINE_BYTES
-    return found
+    return np.gcd(row_bytes, LINE_BYTES)
 
 
 def work_of(launches: Grid, asked: Asked, starts: Ints = ALONE) -> Work:
@@ -175,6 +181,7 @@ def work_of(launches: Grid, asked: Asked, starts: Ints = ALONE) -> Work:
     beside = np.minimum(high, np.maximum(PANEL_ROWS / launches.widths, of / wide))
     boxes = BOX_ROWS if kernel.a_across else rows
     across = kernel.rows * asked.crossing_b + of_a * asked.crossing_a
+    within = kernel.rows * asked.within_b + of_a * asked.within_a
     return Work(
         starts=starts,
         entries=entries,
@@ -200,6 +207,7 @@ def work_of(launches: Grid, asked: Asked, starts: Ints = ALONE) -> Work:
         slices=launches.whole * launches.k_tiles * kernel.cluster,
         fed=kernel.b_bytes + of_a * (K_TILE * size),
         crossed=across * (K_TILE * size),
+        within=within * (K_TILE * size),
         crowded=kernel.rows * (K_TILE * size) * beside / CROWD,
         uneven=np.maximum(launches.widths / width, 1.0),
         values=held * width,
