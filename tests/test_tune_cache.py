@@ -70,7 +70,7 @@ APART = ({**GROUP, "m": 512, "k": 4096}, {**GROUP, "k": 4096})
 
 
 @pytest.mark.parametrize(
-    ("sms", "found"), [(92, True), (131, True), (132, False), (-1, False), (9.5, False)]
+    ("sms", "found"), [(92, True), (131, True), (132, False), (1, False), (-1, False), (9.5, False)]
 )
 def test_two_launches_of_which_one_leaves_sms_to_the_other_are_found_again(
     sms: int, found: bool
