@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -17,21 +17,30 @@ ABOUT_FILES = (
 TYPED = "--mnk"  # what errors call the list that shapes on the command line make
 
 
-def _complete_file(ctx: typer.Context, _: object, incomplete: str) -> list[str]:
+class _Listed(str):
+    """A list that ships, which completes its name with and without the @ in front.
+
+    Typer keeps what starts with the word that is completed. bash calls the @ a word of its own, but
+    has what it is completed by begin with it all the same.
+    """
+
+    def startswith(self, prefix: str, *span: Any) -> bool:  # type: ignore[override]
+        return super().startswith((prefix, f"@{prefix}"), *span)
+
+
+def _complete_file(ctx: typer.Context, incomplete: str) -> list[str]:
     """Lists that ship, after an @; the shell itself completes paths."""
     from gemmctl.lists import shipped
 
-    # bash calls the @ a word of its own, but has what it is completed by begin with it.
     alone = (ctx.params.get("files") or [""])[-1] == "@"
-    typed = f"@{incomplete}" if alone else incomplete
-    if not typed.startswith("@"):
+    if not alone and not incomplete.startswith("@"):
         return []
-    return [named for name in shipped.names() if (named := f"@{name}").startswith(typed)]
+    return [_Listed(f"@{name}") for name in shipped.names()]
 
 
 Files = Annotated[
     list[str] | None,
-    typer.Argument(metavar="FILE", shell_complete=_complete_file, hidden=True),
+    typer.Argument(metavar="FILE", autocompletion=_complete_file, hidden=True),
 ]
 Mnk = Annotated[
     list[str] | None,

@@ -415,7 +415,9 @@ def test_edge_41_problems_of_the_lists_on_the_command_line_are_completed(
 
 def test_lists_that_ship_are_completed(gemmctl: Command) -> None:
     assert completed(gemmctl, "gemmctl plan @tiny") == ["@tiny", "@tiny1k"]
-    assert completed(gemmctl, "gemmctl plan @ tiny") == ["tiny", "tiny1k"]  # as bash splits words
+    # As bash splits words, which replaces the @, too.
+    assert completed(gemmctl, "gemmctl plan @ tiny") == ["@tiny", "@tiny1k"]
+    assert completed(gemmctl, "gemmctl plan mine.yaml @ seed10_") == ["@seed10_tn"]
     assert completed(gemmctl, "gemmctl plan tiny") == []  # a path, which the shell completes
 
 
