@@ -23,7 +23,9 @@ KERNEL = "128x256-c2"  # of both: what the model would choose took 1 to 4% longe
 FEW_ROWS = 128  # of D, that groups of few have at most
 MANY_ROWS = 512  # that the others have at least: with rows in between it took 0.96 to 1.03
 LEAST_K = 2560  # behind sums of 2048 and less it took 0.99 to 1.03
-SHARE = 0.3  # of the SMs, for few rows: enough to draw what memory gives
+# Of the SMs, for few rows that have only these, and for such as take longer than many: of an H200
+# 48 to 64 of 132 are the fastest then, of an H100, whose memory gives less, 28 to 52.
+SHARE, LONGER_SHARE = 0.3, 0.4
 
 
 def sides(problem: Problem, groups: Ints) -> list[Ints]:
@@ -49,12 +51,17 @@ def ways(
     though others be free.
     """
     able = [kernel for kernel in kernels if kernel.name == KERNEL]
-    left = 2 * round(SHARE * machine.sm_count / 2)  # two SMs for each cluster
+    alone, longer = (2 * round(share * machine.sm_count / 2) for share in (SHARE, LONGER_SHARE))
     short = problem.columns.depth[groups].min() < LEAST_K
-    if not able or not left or short or not sides(problem, groups):
+    if not able or not alone or short or not sides(problem, groups):
         return []
-    many = Choice(KERNEL, able[0].max_width, sms=machine.sm_count - left)
-    return [(many, Choice(KERNEL, FEW_ROWS, sms=sms)) for sms in (left, 0)]
+    return [
+        (
+            Choice(KERNEL, able[0].max_width, sms=machine.sm_count - left),
+            Choice(KERNEL, FEW_ROWS, sms=own),
+        )
+        for left, own in ((alone, alone), (longer, 0))
+    ]
 
 
 def choose_apart(
