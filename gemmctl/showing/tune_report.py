@@ -99,8 +99,9 @@ def report(head: Record, rankings: Sequence[Ranking], facts: Facts, view: View) 
         records=[_record(placed) for placed in tried],
         table=view.table(about, tried),
         notes=[
-            f"{facts.name}: choice is kernel, widest tile and parts of K; estimate is the cost "
-            "model's; the smallest estimate is what runs where nothing was tuned",
+            f"{facts.name}: choice is kernel, widest tile, parts of K and, where two launches "
+            "share the GPU, SMs; estimate is the cost model's; the smallest estimate is what runs "
+            "where nothing was tuned",
         ],
     )
 
