@@ -10,7 +10,6 @@ others, in short stages.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import inf
 
 from gemmctl.kernels.cubins import Kernel
 from gemmctl.lists.problem import Problem
@@ -22,7 +21,8 @@ from gemmctl.planning.tiling import Choice, Grid, Machine
 KERNEL = "128x256-c2"  # of both: what the model would choose took 1 to 4% longer on most lists
 FEW_ROWS = 128  # of D, that groups of few have at most
 MANY_ROWS = 512  # that the others have at least: with rows in between it took 0.96 to 1.03
-LEAST_K = 2560  # behind sums of 2048 and less it took 0.99 to 1.03
+LEAST_K = 2560  # of all groups; behind sums of 2048 and less it took 0.99 to 1.03
+LEAST_S = 100e-6  # that the launch takes by the model: shorter ones have not been measured
 # Of the SMs, for few rows that have only these, and for such as take longer than many: of an H200
 # 48 to 64 of 132 are the fastest then, of an H100, whose memory gives less, 28 to 52.
 SHARE, LONGER_SHARE = 0.3, 0.4
@@ -52,8 +52,9 @@ def ways(
     """
     able = [kernel for kernel in kernels if kernel.name == KERNEL]
     alone, longer = (2 * round(share * machine.sm_count / 2) for share in (SHARE, LONGER_SHARE))
-    short = problem.columns.depth[groups].min() < LEAST_K
-    if not able or not alone or short or not sides(problem, groups):
+    k = problem.columns.depth[groups]
+    long = k.min() == k.max() >= LEAST_K
+    if not able or not alone or not long or not sides(problem, groups):
         return []
     return [
         (
@@ -68,7 +69,9 @@ def choose_apart(
     problem: Problem, groups: Ints, kernels: Sequence[Kernel], machine: Machine, whole: Grid
 ) -> list[tuple[Choice, Grid]]:
     """The fastest of these ways, if it is faster than the ``whole``, by the cost model."""
-    best, least = list[tuple[Choice, Grid]](), inf
+    best, least = list[tuple[Choice, Grid]](), cost.estimate(whole, problem)
+    if least < LEAST_S * cost.CLOCK_HZ:
+        return []
     for way in ways(problem, groups, kernels, machine):
         (kernel,) = (kernel for kernel in kernels if kernel.name == KERNEL)
         cuts = [
@@ -77,4 +80,4 @@ def choose_apart(
         ]
         if (cycles := cost.apart(cuts, side_by_side(cuts), problem)) < least:
             best, least = list(zip(way, cuts, strict=True)), cycles
-    return best if best and least < cost.estimate(whole, problem) else []
+    return best
