@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import importlib.util
 import io
+import json
 import os
 import pty
 import struct
@@ -72,7 +73,7 @@ def cut_as(
     machine: tiling.Machine = tiling.H200,
 ) -> tiles.Launch:
     """A launch of some groups, cut as chosen and no tile narrower than the others of its group."""
-    planned = tiling.grid(some, groups, kernel, choice.width, machine, choice.splits)
+    planned = tiling.grid_of(some, groups, kernel, choice, machine)
     return tiles.cut(some, planned, choice)
 
 
@@ -80,6 +81,13 @@ def make_plans(text: str, launch: plan.Launching = "grouped") -> list[plan.Plan]
     """The plans of the problems in a list's text."""
     problems = reading.load(["-"], io.StringIO(text))
     return plan.make(problems, cubins.manifest().kernels, launch=launch)
+
+
+def planned(*groups: dict[str, object], name: str = "p") -> plan.Plan:
+    """The plan of one problem, whose groups have these keys."""
+    text = json.dumps({"gemmctl": 1, "problems": [{"name": name, "groups": groups}]})
+    (made,) = make_plans(text)
+    return made
 
 
 def takes_all(kernel: Kernel) -> bool:

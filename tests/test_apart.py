@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from gemmctl.kernels import cubins
@@ -11,23 +9,13 @@ from gemmctl.measuring.tune import candidates
 from gemmctl.planning import apart, plan
 from gemmctl.planning.plan import Plan
 from gemmctl.planning.tiling import Choice, Machine
-from support import make_plans
+from support import planned
 
 KERNELS = cubins.manifest().kernels
 NAME = "128x256-c2"
 # A hot expert and forty others, whose weights take half as long as it multiplies.
 HOT = [{"m": 8192, "n": 4096, "k": 7168}, {"m": 16, "n": 4096, "k": 7168, "count": 40}]
 FEW_SMS, MANY_SMS, LONGER_SMS = 40, 92, 80  # of 132; 80 are left to many where few take longer
-
-
-def listed(*groups: dict[str, object], **defaults: object) -> str:
-    problem = {"name": "p", "defaults": defaults, "groups": groups}
-    return json.dumps({"gemmctl": 1, "problems": [problem]})
-
-
-def planned(*groups: dict[str, object], **defaults: object) -> Plan:
-    (made,) = make_plans(listed(*groups, **defaults))
-    return made
 
 
 def test_a_hot_expert_and_others_of_few_rows_are_two_launches() -> None:
@@ -128,7 +116,7 @@ def test_tune_tries_one_launch_beside_two() -> None:
 
 
 def test_tune_tries_two_launches_beside_one() -> None:
-    (choice,) = [Choice("128x192-c2p", 192)]
+    choice = Choice("128x192-c2p", 192)
     (made,) = plan.make([planned(*HOT).problem], KERNELS, chosen={"p": [choice]})
     assert set(forms(made, 0)) == {(0,), (MANY_SMS, FEW_SMS), (LONGER_SMS, 0)}
 

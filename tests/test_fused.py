@@ -293,9 +293,8 @@ def test_repeated_verdicts_start_from_the_same_c() -> None:
     with opened(plan, NORMAL) as session:
         session.run()
         verdicts = verify.verify(plan, session, NORMAL, device="cpu")
-        assert [verdict.ok for verdict in repeated(session, verdicts, session.digests(), 3)] == [
-            True
-        ]
+        judged = repeated(session, verdicts, session.digests(), 3)
+    assert [verdict.ok for verdict in judged] == [True]
 
 
 def test_what_a_plan_counts() -> None:

@@ -423,7 +423,7 @@ def costs(
     """Of all that is worth considering, each estimated in full."""
     alone = np.array(groups)
     choices = {
-        choice: tiling.grid(some, alone, kernel, choice.width, machine, choice.splits)
+        choice: tiling.grid_of(some, alone, kernel, choice, machine)
         for kernel in KERNELS
         if kernel.multiplies == ("bf16", "bf16", "row", "col")
         and fitting.takes(kernel, some, np.arange(len(some.groups)))

@@ -128,7 +128,7 @@ def test_the_choice_is_of_what_is_fastest_once_ends_are_evened() -> None:
     (launch,) = made.launches
     everyone = np.arange(32)
     others = [
-        cost.estimate(tiling.grid(some, everyone, k, choice.width, H200, choice.splits), some)
+        cost.estimate(tiling.grid_of(some, everyone, k, choice, H200), some)
         for k in KERNELS
         if k.multiplies == launch.kernel.multiplies
         for choice in tiling.choices(some, everyone, k, H200)

@@ -17,18 +17,12 @@ from gemmctl.measuring.tune_cache import TuneCache, fingerprint
 from gemmctl.planning import plan
 from gemmctl.planning.plan import Plan
 from gemmctl.planning.tiling import Choice
-from support import make_plans
+from support import planned
 
 MANIFEST = cubins.manifest()
 GPU = Facts("cuda", "a gpu", 1 << 37, "580", 132)
 CHOICES = (Choice("128x256", 144), Choice("64x128", 96, 2))
 GROUP = {"m": 64, "n": 128, "k": 64}
-
-
-def planned(*groups: dict[str, object], name: str = "p") -> Plan:
-    listed = json.dumps({"gemmctl": 1, "problems": [{"name": name, "groups": groups}]})
-    (made,) = make_plans(listed)
-    return made
 
 
 def two_launches(choices: Sequence[Choice] = CHOICES, name: str = "p") -> Plan:

@@ -435,7 +435,7 @@ def _grids(work: Problem, choices: Sequence[Choice], machine: Machine) -> tuple[
     alike = plan.alike(work, kernels)
     for choice, (groups, fitting) in zip(choices, alike, strict=True):
         (kernel,) = (kernel for kernel in fitting if kernel.name == choice.kernel)
-        grids.append(tiling.grid(work, groups, kernel, choice.width, machine, choice.splits))
+        grids.append(tiling.grid_of(work, groups, kernel, choice, machine))
     return tuple(grids)
 
 

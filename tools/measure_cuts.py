@@ -60,9 +60,9 @@ def not_evened(made: Plan) -> Plan:
     """The same with the ends of its launches as wide as the rest."""
     launches = []
     for one in made.launches:
-        own, groups = one.choice, np.unique(one.groups)
-        whole = tiling.grid(made.exchanged, groups, one.kernel, own.width, one.machine, own.splits)
-        launches.append(tiles.cut(made.exchanged, whole, own))
+        groups = np.unique(one.groups)
+        whole = tiling.grid_of(made.exchanged, groups, one.kernel, one.choice, one.machine)
+        launches.append(tiles.cut(made.exchanged, whole, one.choice))
     return replace(made, launches=tuple(launches))
 
 

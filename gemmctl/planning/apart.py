@@ -38,7 +38,7 @@ def sides(problem: Problem, groups: Ints) -> list[Ints]:
 
 def sharing(kernels: Sequence[Kernel]) -> list[Kernel]:
     """Kernels that keep to some SMs: two CTAs of one are spread over all before any has both."""
-    return [kernel for kernel in kernels if kernel.ctas_per_sm == 1 and not kernel.b_unaligned]
+    return [kernel for kernel in kernels if kernel.ctas_per_sm == 1]
 
 
 def ways(
@@ -69,14 +69,17 @@ def choose_apart(
     problem: Problem, groups: Ints, kernels: Sequence[Kernel], machine: Machine, whole: Grid
 ) -> list[tuple[Choice, Grid]]:
     """The fastest of these ways, if it is faster than the ``whole``, by the cost model."""
-    best, least = list[tuple[Choice, Grid]](), cost.estimate(whole, problem)
-    if least < LEAST_S * cost.CLOCK_HZ:
-        return []
-    for way in ways(problem, groups, kernels, machine):
-        (kernel,) = (kernel for kernel in kernels if kernel.name == KERNEL)
+    best = list[tuple[Choice, Grid]]()
+    if not (able := ways(problem, groups, kernels, machine)):
+        return best
+    if (least := cost.estimate(whole, problem)) < LEAST_S * cost.CLOCK_HZ:
+        return best
+    (kernel,) = (kernel for kernel in kernels if kernel.name == KERNEL)
+    parted = sides(problem, groups)
+    for way in able:
         cuts = [
-            tiling.grid(problem, some, kernel, choice.width, machine.giving(choice.sms))
-            for some, choice in zip(sides(problem, groups), way, strict=True)
+            tiling.grid_of(problem, some, kernel, choice, machine)
+            for some, choice in zip(parted, way, strict=True)
         ]
         if (cycles := cost.apart(cuts, side_by_side(cuts), problem)) < least:
             best, least = list(zip(way, cuts, strict=True)), cycles

@@ -158,11 +158,12 @@ def apart(
     Of that launches side by side are believed to have all, each for itself.
     """
     machine, unhindered = launches[0].machine, replace(constants, memory_bytes=inf)
-    stays = [stay(launch, problem, unhindered) for launch in launches]
+    stays, memory = [], np.zeros(1)
+    for launch in launches:
+        asked = asked_of(problem, launch.groups, launch.kernel, launch.share)
+        stays.append(stay(launch, problem, unhindered, asked))
+        memory += _memory(work_of(launch, asked), constants)
     busy = side_by_side(stays, queue, machine, unhindered)
-    asked = [asked_of(problem, launch.groups, launch.kernel, launch.share) for launch in launches]
-    works = [work_of(launch, of) for launch, of in zip(launches, asked, strict=True)]
-    memory = np.sum([_memory(work, constants) for work in works], axis=0)
     return float(_both(np.array([busy]), memory, constants.exposed_memory)[0])
 
 

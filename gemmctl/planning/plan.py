@@ -295,8 +295,7 @@ def _as_chosen(
 ) -> Grid:
     """How a launch is cut by that choice; its end evened if ``even``."""
     (kernel,) = (kernel for kernel in kernels if kernel.name == choice.kernel)
-    given = machine.giving(choice.sms)
-    planned = tiling.grid(problem, groups, kernel, choice.width, given, choice.splits)
+    planned = tiling.grid_of(problem, groups, kernel, choice, machine)
     return tail.evened(planned, problem)[0] if even else planned
 
 

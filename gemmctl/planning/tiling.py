@@ -245,6 +245,14 @@ def grid(
     )
 
 
+def grid_of(
+    problem: Problem, groups: Ints, kernel: Kernel, choice: Choice, machine: Machine
+) -> Grid:
+    """Cut groups as a choice says for this kernel, on as many SMs."""
+    given = machine.giving(choice.sms)
+    return grid(problem, groups, kernel, choice.width, given, choice.splits)
+
+
 def _boxes(rows: Ints, kernel: Kernel) -> Ints:
     """Rows of A in boxes for so many."""
     return ceil_div(rows, kernel.box_step) * kernel.box_step

@@ -115,6 +115,7 @@ def asked_of(problem: Problem, groups: Ints, kernel: Kernel, share: Floats | Non
     m, n, k = columns.m[groups], columns.n[groups], columns.depth[groups]
     size, size_d = dtypes.BY_NAME[kernel.operand].size, dtypes.BY_NAME[kernel.output].size
     of_a, of_b = m * k * size, n * k * size
+    starts_a, starts_b = _starts(columns.lda[groups], size), _starts(columns.ldb[groups], size)
     read = (of_a + of_b * np.where(of_b > L2_BYTES, -(-m // PANEL_ROWS), 1)) * share
     of_d: Floats = m * columns.d_columns[groups] * share
     words, more = problem.columns.whole_words[groups], columns.more[groups]
@@ -122,7 +123,6 @@ def asked_of(problem: Problem, groups: Ints, kernel: Kernel, share: Floats | Non
     halved = np.where(columns.gate[groups] != 0, 0.5, 1.0)  # values of D for each of x
     steps = {"value": np.ones(len(groups)), "stored_byte": halved * size_d, "element": ~words}
     steps["added"] = by_l2
-    starts_a, starts_b = _starts(columns.lda[groups], size), _starts(columns.ldb[groups], size)
     read = read + of_d * size_d * steps["added"]
     if (more & ~by_l2).any():
         beta = (columns.beta[groups] != 0) & ~by_l2

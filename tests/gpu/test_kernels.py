@@ -283,8 +283,8 @@ def test_however_many_slices_are_multiplied_by_turns_the_bits_are_the_same(
     k_tiles, narrow = launch.tiles["k_tiles"], launch.tiles["width"] <= NARROW_ROWS
     for last in (launch.tiles["in_turn"], 1, launch.stages, 1 + numbers % launch.stages):
         those = launch.tiles.copy()
-        some = np.minimum(last, np.minimum(k_tiles, launch.stages))
-        those["in_turn"] = np.where(narrow & (some < k_tiles), 0, some)
+        taken = np.minimum(last, np.minimum(k_tiles, launch.stages))
+        those["in_turn"] = np.where(narrow & (taken < k_tiles), 0, taken)
         cut = replace(made, launches=(replace(launch, tiles=those),))
         with ran(device, cut, spec) as session:
             assert wrong(cut, session, spec) == []
