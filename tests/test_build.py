@@ -202,8 +202,9 @@ def shared_bytes(variant: Any, ring_bytes: int) -> int:
     aside = variant.consumers * (fused + kept + size("Cursor"))
     barriers = 8 * (2 * variant.most_stages + 2 * RECORDS + variant.consumers)
     c_first = (RECORDS if variant.pingpong else 1) * (8 + size("Cursor"))
+    pieces = 8 * variant.consumers  # of C that are in the staging buffers
     records = RECORDS * tiles.TILE.itemsize
-    return ring_bytes + staging + records + ones + aside + barriers + c_first
+    return ring_bytes + staging + records + ones + aside + barriers + c_first + pieces
 
 
 @VARIANTS
@@ -284,6 +285,7 @@ def test_what_the_kernel_keeps_in_shared_memory_is_what_the_build_counts() -> No
         ("Cursor", "next", "[C::consumers]"),
         ("Cursor", "c_begin", "[C::c_first ? RECORDS : 1]"),
         ("uint64_t", "c_there", "[C::c_first ? RECORDS : 1]"),
+        ("uint64_t", "c_full", "[C::c_staged ? C::consumers : 1]"),
     ]
 
 

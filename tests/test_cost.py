@@ -387,6 +387,15 @@ def test_a_c_that_sums_begin_with_takes_a_time_of_its_own() -> None:
     assert takes("128x256", begun=3.0, c2=5.0) == takes("128x256") + 5 * 64 * 192
 
 
+def test_a_c_that_joins_sums_on_the_way_takes_none() -> None:
+    def takes(k: int, **slow: float) -> float:
+        constants = replace(IDEAL, **slow)
+        return cycles(f"m: 256, n: 128, k: {k}, beta: 1", name="128x256", constants=constants)
+
+    assert takes(640, begun=3.0, c2=5.0) == takes(640)
+    assert takes(576, begun=3.0, c2=5.0) == takes(576) + 5 * 64 * 256
+
+
 def test_a_stage_of_the_ring_takes_a_while_to_fill_however_short_its_multiplication() -> None:
     constants = replace(IDEAL, stage_latency=40 * SLICE)
     assert cycles(tiles(1, k=640), constants=constants) == 10 * 40 * SLICE / 3  # of four stages

@@ -77,7 +77,7 @@ def test_what_is_added_to_d_is_what_the_tiles_of_the_group_say(launch: plan.Laun
         for group in range(len(cut.groups)):
             flags = table.tiles["flags"][table.tiles["group"] == group]
             said.append(set((flags & TILE_ADDED > 0).tolist()))
-            told.append({bool(table.added[group])})
+            told.append({bool(table.c_box[group] == WIDTHS)})
     assert said == told
     assert {True} in said
 

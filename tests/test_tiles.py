@@ -25,13 +25,18 @@ from cuts import (
 )
 from gemmctl.kernels.constants import (
     K_TILE,
+    MAPS,
     NARROW_ROWS,
     RECORDS,
     REDUCED_ROWS,
+    STAGED_BOX,
+    STAGED_FROM,
+    STAGED_ROWS,
+    STAGED_SLICES,
     TILE_ADDED,
     TILE_BACKWARD,
     TILE_BIAS,
-    TILE_C_FIRST,
+    TILE_C_IN_SUMS,
     TILE_EIGHTS,
     TILE_FUSED,
     TILE_GATED,
@@ -42,6 +47,8 @@ from gemmctl.kernels.constants import (
     TILE_RESIDUES,
     TILE_SHUFFLED,
     TILE_WORDS,
+    WIDTH_STEP,
+    WIDTHS,
 )
 from gemmctl.kernels.cubins import Kernel
 from gemmctl.planning import plan, tables
@@ -51,6 +58,7 @@ from gemmctl.planning.order import LONG_K
 from gemmctl.planning.tiles import (
     AHEAD_BYTES,
     AMONG_K,
+    LAST_SLICES,
     LOWER_K_TILES,
     LOWER_WAVES,
     ONCE_AMONG,
@@ -171,7 +179,7 @@ def test_a_tile_says_whether_d_has_whole_16_byte_words_and_what_comes_behind_alp
         ({"beta": 0}, WORDS),
         ({"alpha": 0}, WORDS | FUSED),  # of no depth
         ({"inplace": "false"}, WORDS | FUSED),
-        ({"d": "bf16"}, WORDS | FUSED),  # its sum is rounded once
+        ({"d": "bf16"}, WORDS | TILE_C_IN_SUMS),  # its sum is rounded once
         ({"n": 62, "ldd": 64}, FUSED),  # TMA adds whole words
         ({"ldd": 66}, FUSED | TILE_RESIDUES),
         ({"bias": "n"}, WORDS | FUSED),
@@ -191,7 +199,8 @@ def test_long_sums_of_32_bits_are_added_to_d_where_it_lies(
     from_ring = flags & FUSED and changes.get("alpha") != 0
     assert launch.tiles["c_stages"].any() == bool(from_ring)
     (made,) = plan.make([some], KERNELS)
-    assert tables.build(launch, made, 0).added.tolist() == [int(flags & TILE_ADDED > 0)]
+    box = WIDTHS if flags & TILE_ADDED else int(launch.loaded[0]) // WIDTH_STEP - 1
+    assert tables.build(launch, made, 0).c_box.tolist() == [box]
 
 
 @pytest.mark.parametrize(
@@ -245,13 +254,13 @@ def test_the_more_of_d_the_l2_holds_the_shorter_are_sums_that_it_adds(
 @pytest.mark.parametrize(
     ("changes", "flags"),
     [
-        ("beta: 1", WORDS | TILE_C_FIRST),
-        ("beta: -0.3, inplace: true", WORDS | TILE_C_FIRST),
-        ("beta: 1, ldd: 65", TILE_C_FIRST),
-        ("beta: 1, activation: relu", WORDS | TILE_RELU | TILE_C_FIRST),
-        ("beta: 1, activation: silu", WORDS | FUSED | TILE_C_FIRST),
-        ("beta: 1, bias: m", WORDS | ALONG_M | TILE_C_FIRST),
-        ("beta: 1, bias: n", WORDS | TILE_JOINED | TILE_C_FIRST),
+        ("beta: 1", WORDS | TILE_C_IN_SUMS),
+        ("beta: -0.3, inplace: true", WORDS | TILE_C_IN_SUMS),
+        ("beta: 1, ldd: 65", TILE_C_IN_SUMS),
+        ("beta: 1, activation: relu", WORDS | TILE_RELU | TILE_C_IN_SUMS),
+        ("beta: 1, activation: silu", WORDS | FUSED | TILE_C_IN_SUMS),
+        ("beta: 1, bias: m", WORDS | ALONG_M | TILE_C_IN_SUMS),
+        ("beta: 1, bias: n", WORDS | TILE_JOINED | TILE_C_IN_SUMS),
         ("beta: 0", WORDS),
         ("beta: 1, alpha: 0.5", WORDS | FUSED),  # which would multiply C, too
         ("beta: 1, c: f32", WORDS | FUSED),
@@ -266,15 +275,66 @@ def test_pingpong_sums_begin_with_a_c_of_ds_16_bits(changes: str, flags: int) ->
     output = some.groups[0].d
     assert set(launch_of(some, kernel("128x192-c2p", output)).tiles["flags"].tolist()) == {flags}
     others = launch_of(some, kernel("128x256-c2", output)).tiles["flags"]
-    assert not (others & TILE_C_FIRST).any()
+    assert not (others & TILE_C_IN_SUMS).any()
+
+
+# Slices of K that both warpgroups have multiplied once C has come, in one piece and in two.
+ONE_PIECE, TWO_PIECES = STAGED_FROM + 2, STAGED_FROM + 2 + STAGED_SLICES
+
+
+@pytest.mark.parametrize(
+    ("m", "k_tiles", "in_turn", "boxes"),
+    [
+        (STAGED_ROWS, ONE_PIECE, 1, STAGED_ROWS),  # behind it no slice would be left for a turn
+        (STAGED_ROWS, ONE_PIECE + 1, 1, STAGED_BOX),
+        (STAGED_ROWS, ONE_PIECE + 2, 2, STAGED_BOX),
+        (STAGED_ROWS, ONE_PIECE + 9, LAST_SLICES, STAGED_BOX),
+        (256, TWO_PIECES, 3, 256),  # of the ring C has two stages
+        (256, TWO_PIECES + 1, 1, STAGED_BOX),
+        (256, TWO_PIECES + 3, 3, STAGED_BOX),
+        (256, 64, LAST_SLICES, STAGED_BOX),
+        (NARROW_ROWS, ONE_PIECE + 1, 0, STAGED_BOX),
+    ],
+)
+@pytest.mark.parametrize("name", ["128x256", "128x256-c2"])
+def test_where_warpgroups_share_tiles_a_c_of_ds_16_bits_joins_long_sums_on_the_way(
+    name: str, m: int, k_tiles: int, in_turn: int, boxes: int
+) -> None:
+    some = make_problem(f"m: {m}, n: 64, k: {k_tiles * K_TILE}, beta: -0.5")
+    launch = launch_of(some, kernel(name))
+    (made,) = plan.make([some], [launch.kernel])
+    (tile,), joins = launch.tiles, boxes == STAGED_BOX
+    assert tile["flags"] == WORDS | (TILE_C_IN_SUMS if joins else FUSED)
+    assert tile["c_stages"] == (0 if joins else 2)
+    if k_tiles != ONE_PIECE or joins:
+        assert tile["in_turn"] == in_turn
+    assert tables.build(launch, made, 0).c_box.tolist() == [boxes // WIDTH_STEP - 1]
+    assert launch.maps_each == MAPS
+
+
+@pytest.mark.parametrize(
+    ("more", "name"),
+    [
+        (", alpha: 2", "128x256-c2"),  # which would multiply C, too
+        (", c: f32", "128x256-c2"),
+        (", d: f32, c: f32", "128x256-c2"),  # each multiplication would round C's last bits
+        (", ldc: 65", "128x256-c2"),
+        ("", "64x128"),  # there is one warpgroup, which would wait for it
+    ],
+)
+def test_any_other_c_is_added_behind_the_sums(more: str, name: str) -> None:
+    some = make_problem(f"m: 64, n: 64, k: 4096, beta: 1{more}")
+    (tile,) = launch_of(some, kernel(name, some.groups[0].d)).tiles
+    assert tile["flags"] & (TILE_C_IN_SUMS | FUSED) == FUSED
 
 
 @pytest.mark.parametrize("more", ["k: 0", "k: 64, alpha: 0", "k: 4096"])
-def test_without_a_whole_sum_nothing_can_begin_or_join_it(more: str) -> None:
+@pytest.mark.parametrize("name", ["128x192-c2p", "128x256-c2"])
+def test_without_a_whole_sum_nothing_can_begin_or_join_it(name: str, more: str) -> None:
     launch = launch_of(
-        make_problem(f"m: 64, n: 64, beta: 1, bias: n, {more}"), kernel("128x192-c2p"), splits=4
+        make_problem(f"m: 64, n: 64, beta: 1, bias: n, {more}"), kernel(name), splits=4
     )
-    assert not (launch.tiles["flags"] & (TILE_C_FIRST | TILE_JOINED)).any()
+    assert not (launch.tiles["flags"] & (TILE_C_IN_SUMS | TILE_JOINED)).any()
 
 
 @pytest.mark.parametrize(
@@ -595,8 +655,8 @@ def test_rows_of_a_are_shuffled_where_operands_are_exchanged_k_is_short_and_runs
         ("128x256", "m: 128, n: 512, k: 768", "many", 3),
         ("128x256-x", "m: 512, n: 256, k: 130", "one", 3),
         # C is in the ring.
-        ("128x256", "m: 256, n: 512, k: 4096, beta: 1", "one", 3),
-        ("128x256", "m: 256, n: 512, k: 4096, beta: 1", "many", 2),
+        ("128x256", "m: 256, n: 512, k: 4096, beta: 1, c: f16", "one", 3),
+        ("128x256", "m: 256, n: 512, k: 4096, beta: 1, c: f16", "many", 2),
         ("128x256", "m: 256, n: 512, k: 4096, beta: 1, c: f32", "one", 2),
         ("128x256", "m: 256, n: 512, k: 4096, beta: 1, c: f32", "many", 1),
         # What takes long is hidden by all that there are, and by all of a K that fits the ring.

@@ -21,7 +21,7 @@ from gemmctl.kernels.constants import (
     REDUCED_ROWS,
     TILE_ADDED,
     TILE_BIAS,
-    TILE_C_FIRST,
+    TILE_C_IN_SUMS,
     TILE_FUSED,
     TILE_WORDS,
     WIDTH_STEP,
@@ -208,7 +208,7 @@ def test_every_tile_has_a_width_that_its_kernel_has_code_for(drawn: Cut) -> None
     assert (tiles["box"] <= launch.boxes[tiles["group"]]).all()
     assert (launch.boxes <= launch.kernel.max_width).all()
     short = (tiles["k_tiles"] * K_TILE < BEGUN_K) | (not launch.kernel.light_finer)
-    few = (tiles["flags"] & TILE_FUSED > 0) | (tiles["flags"] & TILE_C_FIRST > 0) & short
+    few = (tiles["flags"] & TILE_FUSED > 0) | (tiles["flags"] & TILE_C_IN_SUMS > 0) & short
     if not launch.kernel.light_finer:
         few |= tiles["flags"] & TILE_BIAS > 0
         few |= tiles["flags"] & (TILE_WORDS | TILE_ADDED) == 0

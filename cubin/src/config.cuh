@@ -47,6 +47,8 @@ struct Config {
     static constexpr int copying = b_unaligned ? 64 : 0;  // threads that copy B
     // Whether sums may begin with beta C, which then comes before the operands.
     static constexpr bool c_first = pingpong && Output::half && !d_across;
+    // Whether it may join them on the way, by the staging buffers (staged.cuh).
+    static constexpr bool c_staged = !pingpong && consumers > 1 && Output::half && !d_across && !b_unaligned;
     // Whether a bias may join the sums. Where warpgroups share tiles the main loop would take an
     // instruction more for it.
     static constexpr bool joins = pingpong && !d_across;
@@ -74,6 +76,7 @@ struct Config {
                   "all of a C of 32 bits fits beside the stage that is multiplied last");
     static_assert(RESIDUES * residue_pitch(max_width) <= stage_bytes, "C by residues is longer");
     static_assert(pingpong || consumers == parts, "each has a part of the tile");
+    static_assert(!c_staged || buffers * staging_bytes == STAGED_ROWS * row_bytes, "they have a piece of C");
     static_assert(parts * cluster <= FLAGS_PER_TILE, "each part has a flag of its own");
     static_assert(cluster == 1 || cluster == 2, "larger clusters leave SMs idle on an H200");
 };

@@ -30,7 +30,7 @@ __host__ __device__ constexpr bool fusible(int width) {
     return !C::d_across && (width % FUSED_STEP == 0 || width == FUSED_NARROW);
 }
 
-// Those with code for less: a bias and relu, rows of D that are no whole words, and sums that begin with C. In
+// Those with code for less: a bias and relu, rows of D that are no whole words, and a C that is in the sums. In
 // pingpong kernels all but the finest, elsewhere those above: where warpgroups share tiles it is fetched for
 // longer than fewer rows save, and where K lies across A it would take the compiler a tenth longer.
 template <class C>
@@ -47,6 +47,13 @@ __host__ __device__ constexpr bool has_code(int width) {
     const bool finer = width % FINE_STEP == 0 && width > FINE_FROM && width < FINE_TO && !C::a_across &&
                        !C::b_unaligned;
     return width <= C::max_width && (!fine(width) || finer);
+}
+
+// How C may be in the sums of such a width when they are done.
+template <class C>
+__host__ __device__ constexpr Joining joining(int width) {
+    if (!light<C>(width) || fine(width)) return Joining::none;
+    return C::c_first ? Joining::first : C::c_staged ? Joining::staged : Joining::none;
 }
 
 // Those whose rows may come shuffled: each CTA of a cluster loads whole runs.
@@ -189,19 +196,21 @@ __device__ __forceinline__ bool consume_tile(Shared<C>& shared, const Params& pa
         if constexpr (has_code<C>(w)) {                                                       \
             constexpr std::bool_constant<fusible<C>(w)> fuses;                                \
             Sums<C, w> sums;                                                                  \
-            constexpr bool begins = C::c_first && light<C>(w) && !fine(w);                    \
-            if (begins && tile.flags & TILE_C_FIRST) {                                        \
-                if constexpr (begins) begin_with_c<C>(sums, shared, ring, tile.beta, n);      \
-                begin_turn(C::blocks);                                                        \
-                multiply_tile<C, w, begins>(sums, shared, ring, stage, tile, n, turn, consumer); \
+            constexpr Joining c = joining<C>(w);                                              \
+            if (c != Joining::none && tile.flags & TILE_C_IN_SUMS) {                          \
+                if constexpr (c == Joining::first)                                            \
+                    begin_with_c<C>(sums, shared, ring, tile.beta, n);                        \
+                begin_turn(c == Joining::first ? C::blocks : 0);                              \
+                multiply_tile<C, w, c>(sums, shared, ring, stage, tile, n, turn, consumer,    \
+                                       params);                                               \
             } else {                                                                          \
                 begin_turn(0);                                                                \
                 if constexpr (C::b_unaligned)                                                 \
                     multiply_tile_held<C, w>(sums, shared, ring, stage, tile, params.groups,  \
                                              n, turn, consumer);                              \
                 else                                                                          \
-                    multiply_tile<C, w, false>(sums, shared, ring, stage, tile, n, turn,      \
-                                               consumer);                                     \
+                    multiply_tile<C, w, Joining::none>(sums, shared, ring, stage, tile, n,    \
+                                                       turn, consumer, params);               \
             }                                                                                 \
             if constexpr (C::pingpong) ptx::await_copies();                                   \
             const Ending ending(tile);                                                        \

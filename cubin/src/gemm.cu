@@ -44,8 +44,10 @@ __device__ __forceinline__ void ready_tiles(Shared<C>& shared) {
         ptx::barrier_init(ptx::shared_address(&shared.tile_empty[i]),
                           (C::warps + 1 + C::copying / 32) * C::cluster);
     }
-    for (int i = 0; i < C::consumers; ++i)
+    for (int i = 0; i < C::consumers; ++i) {
         ptx::barrier_init(ptx::shared_address(&shared.turn[i]), 4);
+        if constexpr (C::c_staged) ptx::barrier_init(ptx::shared_address(&shared.c_full[i]), 1);
+    }
     ptx::fence_barrier_init();
 }
 

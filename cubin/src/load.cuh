@@ -168,7 +168,7 @@ __device__ __forceinline__ void load_operands(Shared<C>& shared, const Params& p
         if (new_group) acquire_operands<C>(params, tile.group);
         last_group = tile.group;
         const int b_row = tile.n0 + rank * C::rows;
-        const bool c_first = C::c_first && tile.flags & TILE_C_FIRST;
+        const bool c_first = C::c_first && tile.flags & TILE_C_IN_SUMS;
         if constexpr (C::c_first) {
             const Cursor begin = stage;
             if (c_first) load_c(shared, params, maps, tile, b_row, new_group, stage);

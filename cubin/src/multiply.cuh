@@ -6,7 +6,11 @@
 #include "ptx/wgmma.cuh"
 #include "ring.cuh"
 #include "shared.cuh"
+#include "staged.cuh"
 #include "turns.cuh"
+
+// How C joins the sums, if it does: they begin with it, or it comes by the staging buffers meanwhile.
+enum class Joining { none, first, staged };
 
 // A warpgroup's sums of one tile.
 template <class C, int width>
@@ -43,14 +47,15 @@ __device__ __forceinline__ void multiply_stage(Sums<C, width>& sums, Shared<C>& 
     wgmma::commit();
 }
 
-// The sum over K of tile number `n`, `begun` with what is in the sums already or not. One multiply stays in flight
-// while the next stage is awaited, but in front of a turn that begins with slice `turn`. The first K tile stands
-// before the loop: ptxas serialises wgmma if zeroed registers enter it. A flag at run time for the two would do
-// so, too.
-template <class C, int width, bool begun>
+// The sum over K of tile number `n`, which begins with what is in the sums already if C is there first. One multiply
+// stays in flight while the next stage is awaited, but in front of a turn that begins with slice `turn`, and of where C
+// joins. The first K tile stands before the loop: ptxas serialises wgmma if zeroed registers enter it. A flag at run
+// time for the two would do so, too.
+template <class C, int width, Joining c>
 __device__ __forceinline__ void multiply_tile(Sums<C, width>& sums, Shared<C>& shared,
                                               const Ring& ring, Cursor& stage, const Tile& tile,
-                                              uint32_t n, uint32_t turn, uint32_t consumer) {
+                                              uint32_t n, uint32_t turn, uint32_t consumer,
+                                              const Params& params) {
     const uint32_t k_tiles = tile.k_tiles;
     uint32_t previous = 0, k = 1;
     const auto next = [&]() {
@@ -68,8 +73,25 @@ __device__ __forceinline__ void multiply_tile(Sums<C, width>& sums, Shared<C>& s
     };
     const bool both = at_one_time<C, width>(tile);
     if (both) pass_turn<C>(shared, stage, consumer);
-    multiply_stage<C, width, !begun>(sums, shared, ring, stage, consumer);
+    multiply_stage<C, width, c != Joining::first>(sums, shared, ring, stage, consumer);
     next();
+    const auto resume = [&]() {
+        multiply_stage<C, width, false>(sums, shared, ring, stage, consumer);
+        next();
+        ++k;
+    };
+    if constexpr (c == Joining::staged) {
+        multiply_until(STAGED_ASKED);
+        ask_for_c<C, width>(shared, params, tile, consumer);
+        each_piece<pieces_of(width)>([&](auto piece) {
+            constexpr int i = decltype(piece)::value;
+            multiply_until(adding_slice(i, consumer));
+            wgmma::wait<0>();
+            release_stage<C>(shared, previous);
+            add_piece<C, i>(sums[0], shared, params, tile, consumer);
+            resume();
+        });
+    }
     if constexpr (C::pingpong || C::consumers == 1 || width <= NARROW_ROWS) {
         multiply_until(k_tiles);
     } else {
@@ -81,12 +103,10 @@ __device__ __forceinline__ void multiply_tile(Sums<C, width>& sums, Shared<C>& s
             wgmma::wait<0>();
             release_stage<C>(shared, previous);
             wait_turn<C>(shared, n, consumer);
-            multiply_stage<C, width, false>(sums, shared, ring, stage, consumer);
-            next();
-            ++k;
+            resume();
         }
     }
-    const Cursor behind = await_c<C>(shared, ring, stage, begun ? 0 : tile.c_stages);
+    const Cursor behind = await_c<C>(shared, ring, stage, c == Joining::first ? 0 : tile.c_stages);
     if (!both) pass_turn<C>(shared, behind, consumer);
     wgmma::wait<0>();
     release_stage<C>(shared, previous);

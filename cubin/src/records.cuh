@@ -79,7 +79,7 @@ struct Groups {
     const uint32_t* bias_along;
     const uint32_t* activation;
     const uint32_t* gate;
-    const uint32_t* added;  // whether alpha A B is added to D where it lies
+    const uint32_t* c_box;  // the same of C; WIDTHS: what is added to D where it lies
 };
 
 // How a launch cuts the ring into stages: they are as long as the widest of its tiles needs, so that narrow

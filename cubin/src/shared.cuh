@@ -45,4 +45,5 @@ struct Shared {
     Cursor c_begin[C::c_first ? RECORDS : 1];
     uint64_t c_there[C::c_first ? RECORDS : 1];
     const TensorMap* added[C::adds ? C::consumers : 1];  // that of a D that is added to
+    uint64_t c_full[C::c_staged ? C::consumers : 1];  // that a piece of C is in the staging buffers
 };

@@ -34,7 +34,7 @@ from gemmctl.device.base import K_BLOCK
 from gemmctl.judging import statistic
 from gemmctl.judging.expected import Expected, activated, gated
 from gemmctl.judging.rounding import OVERFLOW, SMALLEST, UNIT, Doubles, Flags, half_ulps, is_single
-from gemmctl.kernels.constants import K_TILE, RECIPE_SPECIAL_ROWS, TILE_C_FIRST, TILE_JOINED
+from gemmctl.kernels.constants import K_TILE, RECIPE_SPECIAL_ROWS, TILE_C_IN_SUMS, TILE_JOINED
 from gemmctl.lists.problem import Group, factors
 from gemmctl.operands import data, dtypes
 from gemmctl.operands.data import DataSpec, Operand
@@ -49,7 +49,7 @@ Indices = npt.NDArray[np.int64]
 LARGE = 1 << 31  # multiply-adds of a group above which it is not compared as a whole
 
 # Where in D an entry of a tile list is, its padding included, the parts of its sum over K, whether
-# that begins with C, and whether a bias joins it.
+# that begins with C or C joins it, and whether a bias joins it.
 PLACE = np.dtype(
     [(name, np.int64) for name in ("row", "col", "rows", "cols", "parts", "begun", "joined")]
 )
@@ -75,7 +75,7 @@ class Product:
     drift: float  # deviation of a sum's error over the sum of magnitudes: see statistic.py
     likely: float  # what no honest sum's error over that is beyond; infinite where that is unknown
     exact_sums: bool  # of integers that float32 holds, in whatever order they are added
-    begun: bool  # whether the device's sums begin with beta C
+    begun: bool  # whether beta C is in the device's sums before they are done
     joining: float  # what adding a bias errs by, if it joins them, over all that is added up
     tiles: npt.NDArray[np.void]  # PLACE records: the group's entries of the tile list
 
@@ -319,7 +319,7 @@ def _places(launch: Launch, plan: Plan) -> npt.NDArray[np.void]:
     found[row], found[rows] = tiles["m0"], tiles["width"]
     found[col], found[cols] = tiles["n0"] // halved, launch.kernel.columns_per_tile // halved
     found["parts"] = tiles["splits"]
-    found["begun"] = tiles["flags"] & TILE_C_FIRST
+    found["begun"] = tiles["flags"] & TILE_C_IN_SUMS
     found["joined"] = tiles["flags"] & TILE_JOINED
     return found
 

@@ -27,6 +27,14 @@ ELEMENTS_WIDTH = 128  # of the widest tile whose C may come element by element
 ADDED_ROWS = 16  # of D in a box that is added to it
 RECORDS = 8  # of tiles that a CTA has room for: those at work and those that come next
 NARROW_ROWS = 64  # of a tile that warpgroups share, up to which they take no turns at its end alone
+# Where warpgroups share a tile, C comes to the staging buffers, in pieces of so many rows, by boxes
+# of these. It is asked for behind so many slices of K, when the first operands are there, and joins
+# the sums before this slice; of a second piece so many slices later.
+STAGED_ROWS = 128
+STAGED_BOX = 64
+STAGED_ASKED = 2
+STAGED_FROM = 4
+STAGED_SLICES = 3
 CONSTANT_MAPS = 512  # tensor maps of 128 bytes: all 64 KB of constant memory that a cubin may have
 FLAGS_PER_TILE = 4  # of a split one: for each warpgroup that multiplies, in every CTA of a cluster
 
@@ -39,7 +47,7 @@ TILE_BACKWARD = 16  # slices along K are taken from the last to the first
 TILE_RESIDUES = 32  # C comes by residues
 TILE_ADDED = 64  # alpha A B is added to D where it lies
 TILE_ONCE = 128  # B, or with operands exchanged A, is read for this tile alone
-TILE_C_FIRST = 256  # the sums begin with beta C, and alpha is 1
+TILE_C_IN_SUMS = 256  # beta C is in the sums when they are done, and alpha is 1
 TILE_RELU = 512  # relu comes behind alpha A B or a bias, without the code of what is fused
 TILE_BIAS = 1024  # a bias comes behind alpha A B, likewise
 TILE_JOINED = 2048  # a bias joins the sums, as one more product of theirs

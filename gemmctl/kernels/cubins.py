@@ -87,6 +87,12 @@ class Kernel:
         return self.pingpong and not self.d_across and self.output != "f32"
 
     @property
+    def stages_c(self) -> bool:
+        """Whether C may join sums on the way, by the staging buffers."""
+        whole = not self.d_across and not self.b_unaligned
+        return self.takes_turns and whole and self.output != "f32"
+
+    @property
     def joins(self) -> bool:
         """Whether a bias may join the sums."""
         return self.pingpong and not self.d_across

@@ -70,7 +70,7 @@ class Constants:
     one_of_two: float = 0.7  # share of these where two CTAs share an SM, and seldom both compute
     c2: float = 0.314  # a C of two bytes, added from the ring
     c4: float = 0.402  # of four bytes
-    begun: float = 0.2  # one that the sum begins with
+    begun: float = 0.28  # one that the sum begins with
     c_element: float = 1.5  # a C that comes element by element
     added: float = 0.205  # a sum that the L2 adds to D
     # Parts of a split sum

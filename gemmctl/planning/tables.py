@@ -8,7 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from gemmctl.kernels.constants import (
+    STAGED_BOX,
     TILE_ADDED,
+    TILE_C_IN_SUMS,
     TILE_JOINED,
     TILE_JOINED_M,
     WIDTH_STEP,
@@ -89,7 +91,7 @@ class Tables:
     bias_along: npt.NDArray[np.uint32]  # its place in BIASES
     activation: npt.NDArray[np.uint32]  # its place in ACTIVATIONS
     gate: npt.NDArray[np.uint32]  # its place in GATES
-    added: npt.NDArray[np.uint32]  # 1 where alpha A B is added to D where it lies
+    c_box: npt.NDArray[np.uint32]  # the same of C; WIDTHS: what is added to D where it lies
     tiles: npt.NDArray[np.void]
 
 
@@ -123,22 +125,24 @@ def build(launch: Launch, plan: Plan, base: int) -> Tables:
         bias_along=columns.bias[groups].astype(np.uint32),
         activation=columns.activation[groups].astype(np.uint32),
         gate=columns.gate[groups].astype(np.uint32),
-        added=_added(launch),
+        c_box=_c_boxes(launch),
         tiles=_with_biases(
             launch.tiles, columns.m[groups], columns.n[groups], address(layout.bias)
         ),
     )
 
 
-def _added(launch: Launch) -> npt.NDArray[np.uint32]:
-    """Whether alpha A B is added to D where it lies, as the tiles of each group say.
+def _c_boxes(launch: Launch) -> npt.NDArray[np.uint32]:
+    """The box of C or of what is added to D, as the tiles of each group say.
 
     Not what ``epilogue.added`` says of the groups: of equal ones it may say it of some only, and
     where each has a launch of its own, all have the tiles of the first.
     """
-    by_l2 = launch.tiles["flags"] & TILE_ADDED > 0
-    found = np.zeros(len(launch.groups), np.uint32)
-    found[launch.tiles["group"][by_l2]] = 1
+    flags, group = launch.tiles["flags"], launch.tiles["group"]
+    found = (launch.loaded // WIDTH_STEP - 1).astype(np.uint32)
+    if launch.kernel.stages_c:
+        found[group[flags & TILE_C_IN_SUMS > 0]] = STAGED_BOX // WIDTH_STEP - 1
+    found[group[flags & TILE_ADDED > 0]] = WIDTHS
     return found
 
 

@@ -21,7 +21,7 @@ from gemmctl.kernels.constants import (
     TILE_ADDED,
     TILE_BACKWARD,
     TILE_BIAS,
-    TILE_C_FIRST,
+    TILE_C_IN_SUMS,
     TILE_EIGHTS,
     TILE_FUSED,
     TILE_GATED,
@@ -46,7 +46,16 @@ from gemmctl.planning.epilogue import (
     may_shuffle,
 )
 from gemmctl.planning.order import LONG_K, interleaved, places, runs
-from gemmctl.planning.tiling import Choice, Grid, begun, joined, seen, shuffled
+from gemmctl.planning.tiling import (
+    Choice,
+    Grid,
+    begun,
+    joined,
+    joining_slices,
+    seen,
+    shuffled,
+    staged,
+)
 
 TURNING_K = 4096  # from which turning about pays: 0.9% at 7168, for fewer bytes; nothing at 2048
 AHEAD_BYTES = 40e6  # of the L2's 50 MB, for tiles of clusters that are ahead of others
@@ -144,7 +153,7 @@ class Launch(Grid):
         """Tensor maps that the kernel uses of a group: MAPS, or without C's where none is."""
         flags, in_ring = self.tiles["flags"], self.tiles["c_stages"] > 0
         whole = in_ring & (flags & TILE_RESIDUES == 0)
-        return MAPS if (whole | (flags & TILE_ADDED > 0)).any() else MAPS - 1
+        return MAPS if (whole | (flags & (TILE_ADDED | TILE_C_IN_SUMS) > 0)).any() else MAPS - 1
 
     @property
     def padded_macs(self) -> int:
@@ -169,7 +178,9 @@ def cut(problem: Problem, planned: Grid, choice: Choice) -> Launch:
     of_group["alpha"], of_group["beta"] = alpha, beta
     moved = int(columns.product_bytes[np.unique(groups)].sum())
     gated, on_top = columns.gate[groups] != 0, added(problem, groups)
-    first = begun(kernel, planned.parts, may_begin(problem, groups))
+    may = may_begin(problem, groups)
+    on_the_way = staged(planned, may)
+    first = begun(kernel, planned.parts, may) | on_the_way
     nothing_behind = (beta == 0) | first
     join = joined(kernel, planned.parts, may_join(problem, groups) & nothing_behind)
     lightly = light(problem, groups) & nothing_behind
@@ -183,16 +194,19 @@ def cut(problem: Problem, planned: Grid, choice: Choice) -> Launch:
         + (lightly & (columns.bias[groups] != 0) & ~join) * TILE_BIAS
         + join * TILE_JOINED
         + (join & (columns.bias[groups] == BIAS_M)) * TILE_JOINED_M
-        + first * TILE_C_FIRST
+        + first * TILE_C_IN_SUMS
         + gated * TILE_GATED
         + (gated & (columns.n[groups] % 16 == 0)) * TILE_EIGHTS
         + c_by_residues(problem, groups) * TILE_RESIDUES
         + _once(planned, problem) * TILE_ONCE
         + mixed * TILE_SHUFFLED
     )
-    in_ring = (beta != 0) & ~on_top & ~c_by_elements(problem, groups) & (planned.k_tiles > 0)
+    whole = (beta != 0) & ~on_top & ~c_by_elements(problem, groups) & (planned.k_tiles > 0)
+    in_ring = whole & ~on_the_way
     of_group["c_stages"] = np.where(in_ring, kernel.rows // 64 * columns.sizes["c"][groups] // 2, 0)
-    of_group["in_turn"] = _in_turn(planned, problem, of_group["c_stages"])
+    turns = _in_turn(planned, problem, of_group["c_stages"])
+    left = planned.k_tiles - joining_slices(planned)
+    of_group["in_turn"] = np.where(on_the_way, np.minimum(turns, left), turns)
     in_runs = runs(planned)
     tiles = np.repeat(np.take(of_group, in_runs), planned.whole[in_runs])
     tiles["m0"], tiles["n0"] = places(planned, in_runs)

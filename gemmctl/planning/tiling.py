@@ -15,6 +15,9 @@ from gemmctl.kernels.constants import (
     FUSED_STEP,
     K_TILE,
     REDUCED_ROWS,
+    STAGED_FROM,
+    STAGED_ROWS,
+    STAGED_SLICES,
     WIDTH_STEP,
 )
 from gemmctl.kernels.cubins import Kernel
@@ -284,6 +287,22 @@ def seen(problem: Problem, kernel: Kernel) -> Columns:
 def begun(kernel: Kernel, parts: Ints, may: Flags) -> Flags:
     """Groups whose sums begin with beta C, of those that ``may``, by the parts of each."""
     found: Flags = may & (parts == 1) & kernel.begins
+    return found
+
+
+def joining_slices(planned: Grid) -> Ints:
+    """Slices of K that both warpgroups have multiplied once C has come by the staging buffers."""
+    pieces = ceil_div(planned.widths, STAGED_ROWS)
+    return STAGED_FROM + 2 + STAGED_SLICES * (pieces - 1)
+
+
+def staged(planned: Grid, may: Flags) -> Flags:
+    """Groups whose sums beta C joins on the way, of those that ``may`` begin with it.
+
+    Behind it there is a slice of K at least that warpgroups multiply by turns.
+    """
+    long = planned.k_tiles > joining_slices(planned)
+    found: Flags = may & (planned.parts == 1) & long & planned.kernel.stages_c
     return found
 
 

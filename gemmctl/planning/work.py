@@ -17,7 +17,7 @@ from gemmctl.planning.arrays import ALONE, Flags, Floats, Ints, ceil_div, each
 from gemmctl.planning.epilogue import added, c_by_elements, may_begin, may_shuffle
 from gemmctl.planning.fitting import STRIDE_STEP
 from gemmctl.planning.order import LONG_K, PANEL_ROWS, come_first
-from gemmctl.planning.tiling import Grid, begun, seen, shuffled
+from gemmctl.planning.tiling import Grid, begun, seen, shuffled, staged
 
 WGMMA_ROWS = 64  # of B that one wgmma multiplies, and one warpgroup stores in one go
 SHARED_BYTES = 128  # that an SM's shared memory hands out in a cycle
@@ -222,11 +222,16 @@ def work_of(launches: Grid, asked: Asked, starts: Ints = ALONE) -> Work:
 
 
 def _steps(launches: Grid, asked: Asked) -> Mapping[str, Floats]:
-    """What each value goes through; C is in the sum already where that begins with it."""
+    """What each value goes through; C may be in the sum already.
+
+    What joins it on the way does so while the other warpgroup multiplies, and costs nothing.
+    """
     first = begun(launches.kernel, launches.parts, asked.may_begin)
-    if not first.any():
+    on_the_way = staged(launches, asked.may_begin)
+    if not (first | on_the_way).any():
         return asked.steps
-    return {**asked.steps, "c2": asked.steps["c2"] * ~first, "begun": first.astype(float)}
+    behind = asked.steps["c2"] * ~(first | on_the_way)
+    return {**asked.steps, "c2": behind, "begun": first.astype(float)}
 
 
 def _late(launches: Grid, starts: Ints, entries: Ints, clusters: Ints) -> Floats:

@@ -25,6 +25,7 @@ from gemmctl.kernels.constants import (
     FINE_FROM,
     FINE_STEP,
     FINE_TO,
+    FUSED_NARROW,
     FUSED_STEP,
     K_TILE,
     MAP_BYTES,
@@ -33,9 +34,11 @@ from gemmctl.kernels.constants import (
     RESIDUE_LEAD,
     RESIDUE_ROW_BYTES,
     RESIDUES,
+    STAGED_FROM,
+    STAGED_SLICES,
     TILE_ADDED,
     TILE_BIAS,
-    TILE_C_FIRST,
+    TILE_C_IN_SUMS,
     TILE_JOINED,
     TILE_RELU,
     TILE_RESIDUES,
@@ -55,6 +58,8 @@ from support import cut_as, environment, make_problem, takes_all
 KERNELS = cubins.manifest().kernels
 ONE_OF_EACH = list({kernel.name: kernel for kernel in KERNELS}.values())
 FUSING = [kernel for kernel in KERNELS if takes_all(kernel)]
+# From which C joins sums of any width on the way, with a slice behind it.
+STAGED_K = (STAGED_FROM + 2 + STAGED_SLICES + 1) * K_TILE
 
 # Around every edge: tile widths, K slices, the ring's stages; empty groups; alpha, beta, C's types.
 SHAPES = [
@@ -320,15 +325,16 @@ def test_a_bias_joins_sums_of_every_width(
 
 @pytest.mark.parametrize("kind", data.KINDS)
 @pytest.mark.parametrize("more", ["", ", activation: relu", ", bias: m, bias_type: f32, ldd: 139"])
-@pytest.mark.parametrize("kernel", [of for of in FUSING if of.begins], ids=named)
-def test_sums_begin_with_c_at_every_width_that_has_code_for_it(
+@pytest.mark.parametrize("kernel", [of for of in FUSING if of.begins or of.stages_c], ids=named)
+def test_sums_take_c_in_at_every_width_that_has_code_for_it(
     device: CudaDevice, kernel: Kernel, more: str, kind: data.Kind
 ) -> None:
     step = WIDTH_STEP if kernel.light_finer else FUSED_STEP
-    widths = range(step, kernel.max_width + 1, step)
+    widths = {FUSED_NARROW, *range(step, kernel.max_width + 1, step)}
     of_c = f", beta: 1, c: {kernel.output}, ldc: 144{more}"
-    made, spec = at_widths(kernel, widths, of_c, BEGUN_K), DataSpec(kind, 12)
-    assert (made.launches[0].tiles["flags"] & TILE_C_FIRST).all()
+    k = BEGUN_K if kernel.begins else STAGED_K
+    made, spec = at_widths(kernel, widths, of_c, k), DataSpec(kind, 12)
+    assert (made.launches[0].tiles["flags"] & TILE_C_IN_SUMS).all()
     with ran(device, made, spec) as session:
         assert wrong(made, session, spec) == []
         repeat_alike(session, made, 100)
@@ -370,6 +376,42 @@ def test_every_kernel_is_right_where_the_last_columns_of_tiles_are_narrower(
     assert len(joined.groups) > len(groups)
     launch = tiles.cut(made.exchanged, joined, Choice(kernel.name, width))
     made = replace(made, launches=(launch,))
+    with ran(device, made, spec) as session:
+        assert wrong(made, session, spec) == []
+        repeat_alike(session, made, 100)
+
+
+@pytest.mark.parametrize("kind", data.KINDS)
+@pytest.mark.parametrize("high", [32, 64, 128, 192, 256])
+@pytest.mark.parametrize("kernel", [of for of in FUSING if of.stages_c], ids=named)
+def test_c_joins_sums_on_the_way_beside_others_and_they_are_the_same_every_time(
+    device: CudaDevice, kernel: Kernel, high: int, kind: data.Kind
+) -> None:
+    """Every number of slices from the first that may take C in, apart and in place, and others."""
+    other = "f32" if kernel.output == "bf16" else "bf16"
+    of_c = f"c: {kernel.output}, ldc: 536"
+    groups = ", ".join(
+        f"{{m: {high - less}, n: 520, k: {k}, {padded(kernel, high - less, 520, k)}, {more}}}"
+        for less, k in ((0, 456), (9, 640), (1, 700), (17, 768), (0, 1000), (3, 2200), (0, 5000))
+        for more in (
+            f"beta: 1, {of_c}",
+            "beta: 1, inplace: true",
+            f"beta: -0.3, {of_c}, activation: relu",
+            f"beta: 2, {of_c}, bias: n, bias_type: f32",
+            f"beta: 1, {of_c}, bias: m, activation: silu",
+            f"beta: 1, {of_c}, ldd: 521",
+            f"beta: 1, alpha: 0.5, {of_c}",
+            f"beta: 1, c: {other}",
+            "beta: 0",
+        )
+    )
+    (some,) = reading.load(
+        ["-"], io.StringIO(f"{head_of(kernel)}  - {{name: x, groups: [{groups}]}}\n")
+    )
+    (made,) = plan.make([some], [kernel], chosen={some.name: [Choice(kernel.name, high)]})
+    joins = made.launches[0].tiles["flags"] & TILE_C_IN_SUMS > 0
+    assert 0.5 < joins.mean() < 1
+    spec = DataSpec(kind, 39)
     with ran(device, made, spec) as session:
         assert wrong(made, session, spec) == []
         repeat_alike(session, made, 100)
@@ -626,7 +668,7 @@ def test_sums_begin_with_c_beside_others_and_are_the_same_every_time(
     )
     made = planned(f"{head_of(kernel)}  - {{name: x, groups: [{groups}]}}\n", kernel)
     for flag, share in (
-        (TILE_C_FIRST, 0.4),
+        (TILE_C_IN_SUMS, 0.4),
         (TILE_RELU, 0.1),
         (TILE_BIAS, 0.1),
         (TILE_JOINED, 0.1),

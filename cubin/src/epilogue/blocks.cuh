@@ -39,7 +39,7 @@ __device__ __forceinline__ void store_blocks(float (&sums)[blocks][count], Share
     if (follows || ending.biased()) {
         kinds = fused.all_kinds();
         if constexpr (fuses && blocks == C::blocks)
-            if (follows && ending.beta != 0.0f && !(flags & TILE_C_FIRST) && tile.c_stages > 0)
+            if (follows && ending.beta != 0.0f && !(flags & TILE_C_IN_SUMS) && tile.c_stages > 0)
                 add_c(sums, shared, ring, tile, fused.c, stage, consumer);
         if (kinds.bias_along != BIAS_NONE) {
             line = bias_line(shared, turn, consumer);

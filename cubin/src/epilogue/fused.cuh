@@ -145,7 +145,8 @@ template <class C, int count>
 __device__ __forceinline__ void add_single(float (&sums)[count], const Tile& tile, const TargetD& d,
                                            const SourceC& c, uint32_t gate, uint32_t part) {
     if constexpr (count <= ELEMENTS_WIDTH / 2) {
-        if (tile.beta != 0.0f && tile.c_stages == 0) {
+        const bool joined = C::c_staged && tile.flags & TILE_C_IN_SUMS;
+        if (tile.beta != 0.0f && tile.c_stages == 0 && !joined) {
             const uint32_t thread = ptx::opaque(threadIdx.x % 128), row = tile.m0 + thread % 4 * 2;
             const Columns columns(tile, part, gate, d.n, thread);
             add_elements<C::ctas_per_sm == 1 ? 32 : 8>(sums, c, row, columns.of_x, columns.exist,

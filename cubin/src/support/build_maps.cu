@@ -75,9 +75,11 @@ extern "C" __global__ void __launch_bounds__(MAP_THREADS)
             }
         } else {
             const bool wide = groups.type_c[group] == TYPE_F32;
-            const TensorMap& whole = wide ? templates.c32[box % WIDTHS] : templates.c16[box % WIDTHS];
-            matrix(groups.added[group] ? templates.added : whole, groups.ptr_c[group], n, m,
-                   groups.ld_c[group] * (wide ? 4 : 2));
+            const uint32_t c_box = groups.c_box[group];
+            const TensorMap& from = c_box == WIDTHS ? templates.added
+                                    : wide          ? templates.c32[c_box]
+                                                    : templates.c16[c_box];
+            matrix(from, groups.ptr_c[group], n, m, groups.ld_c[group] * (wide ? 4 : 2));
         }
     }
     __syncthreads();
