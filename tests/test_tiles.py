@@ -24,6 +24,7 @@ from cuts import (
     uneven_cuts,
 )
 from gemmctl.kernels.constants import (
+    FUSED_NARROW,
     K_TILE,
     MAPS,
     NARROW_ROWS,
@@ -31,6 +32,7 @@ from gemmctl.kernels.constants import (
     REDUCED_ROWS,
     STAGED_BOX,
     STAGED_FROM,
+    STAGED_LOW_FROM,
     STAGED_ROWS,
     STAGED_SLICES,
     TILE_ADDED,
@@ -279,37 +281,56 @@ def test_pingpong_sums_begin_with_a_c_of_ds_16_bits(changes: str, flags: int) ->
 
 
 # Slices of K that both warpgroups have multiplied once C has come, in one piece and in two.
-ONE_PIECE, TWO_PIECES = STAGED_FROM + 2, STAGED_FROM + 2 + STAGED_SLICES
+ONE_PIECE, TWO_PIECES = STAGED_LOW_FROM + 2, STAGED_FROM + STAGED_SLICES + 2
 
 
 @pytest.mark.parametrize(
-    ("m", "k_tiles", "in_turn", "boxes"),
+    ("m", "k_tiles", "in_turn"),
     [
-        (STAGED_ROWS, ONE_PIECE, 1, STAGED_ROWS),  # behind it no slice would be left for a turn
-        (STAGED_ROWS, ONE_PIECE + 1, 1, STAGED_BOX),
-        (STAGED_ROWS, ONE_PIECE + 2, 2, STAGED_BOX),
-        (STAGED_ROWS, ONE_PIECE + 9, LAST_SLICES, STAGED_BOX),
-        (256, TWO_PIECES, 3, 256),  # of the ring C has two stages
-        (256, TWO_PIECES + 1, 1, STAGED_BOX),
-        (256, TWO_PIECES + 3, 3, STAGED_BOX),
-        (256, 64, LAST_SLICES, STAGED_BOX),
-        (NARROW_ROWS, ONE_PIECE + 1, 0, STAGED_BOX),
+        (STAGED_ROWS, ONE_PIECE + 1, 1),
+        (STAGED_ROWS, ONE_PIECE + 2, 2),
+        (STAGED_ROWS, ONE_PIECE + 9, LAST_SLICES),
+        (256, TWO_PIECES + 1, 1),
+        (256, TWO_PIECES + 3, 3),
+        (256, 64, LAST_SLICES),
+        (NARROW_ROWS, ONE_PIECE + 1, 0),
     ],
 )
 @pytest.mark.parametrize("name", ["128x256", "128x256-c2"])
 def test_where_warpgroups_share_tiles_a_c_of_ds_16_bits_joins_long_sums_on_the_way(
-    name: str, m: int, k_tiles: int, in_turn: int, boxes: int
+    name: str, m: int, k_tiles: int, in_turn: int
 ) -> None:
     some = make_problem(f"m: {m}, n: 64, k: {k_tiles * K_TILE}, beta: -0.5")
     launch = launch_of(some, kernel(name))
     (made,) = plan.make([some], [launch.kernel])
-    (tile,), joins = launch.tiles, boxes == STAGED_BOX
-    assert tile["flags"] == WORDS | (TILE_C_IN_SUMS if joins else FUSED)
-    assert tile["c_stages"] == (0 if joins else 2)
-    if k_tiles != ONE_PIECE or joins:
-        assert tile["in_turn"] == in_turn
-    assert tables.build(launch, made, 0).c_box.tolist() == [boxes // WIDTH_STEP - 1]
+    (tile,) = launch.tiles
+    assert tile["flags"] == WORDS | TILE_C_IN_SUMS
+    assert (tile["c_stages"], tile["in_turn"]) == (0, in_turn)  # all of the ring is A's and B's
+    assert tables.build(launch, made, 0).c_box.tolist() == [STAGED_BOX // WIDTH_STEP - 1]
     assert launch.maps_each == MAPS
+
+
+def test_so_does_that_of_a_last_tile_of_few_rows() -> None:
+    launch = launch_of(make_problem("m: 264, n: 64, k: 1024, beta: 1"), kernel("128x256"))
+    assert launch.tiles["width"].tolist() == [256, FUSED_NARROW]
+    assert (launch.tiles["flags"] == WORDS | TILE_C_IN_SUMS).all()
+    assert launch.tiles["in_turn"].tolist() == [LAST_SLICES, 0]
+
+
+@pytest.mark.parametrize(
+    ("m", "k_tiles"),
+    [
+        (STAGED_ROWS, ONE_PIECE),  # behind it no slice would be left for a turn
+        (STAGED_ROWS + 1, TWO_PIECES),
+    ],
+)
+def test_that_of_shorter_sums_comes_by_the_ring(m: int, k_tiles: int) -> None:
+    some = make_problem(f"m: {m}, n: 64, k: {k_tiles * K_TILE}, beta: 1")
+    launch = launch_of(some, kernel("128x256-c2"))
+    (made,) = plan.make([some], [launch.kernel])
+    (tile,) = launch.tiles
+    assert (tile["flags"], tile["c_stages"]) == (WORDS | FUSED, 2)
+    assert tables.build(launch, made, 0).c_box.tolist() == [tile["box"] // WIDTH_STEP - 1]
 
 
 @pytest.mark.parametrize(
@@ -323,7 +344,7 @@ def test_where_warpgroups_share_tiles_a_c_of_ds_16_bits_joins_long_sums_on_the_w
     ],
 )
 def test_any_other_c_is_added_behind_the_sums(more: str, name: str) -> None:
-    some = make_problem(f"m: 64, n: 64, k: 4096, beta: 1{more}")
+    some = make_problem(f"m: 128, n: 64, k: 4096, beta: 1{more}")
     (tile,) = launch_of(some, kernel(name, some.groups[0].d)).tiles
     assert tile["flags"] & (TILE_C_IN_SUMS | FUSED) == FUSED
 

@@ -85,7 +85,7 @@ __device__ __forceinline__ void multiply_tile(Sums<C, width>& sums, Shared<C>& s
         ask_for_c<C, width>(shared, params, tile, consumer);
         each_piece<pieces_of(width)>([&](auto piece) {
             constexpr int i = decltype(piece)::value;
-            multiply_until(adding_slice(i, consumer));
+            multiply_until(adding_slice<width>(i, consumer));
             wgmma::wait<0>();
             release_stage<C>(shared, previous);
             add_piece<C, i>(sums[0], shared, params, tile, consumer);

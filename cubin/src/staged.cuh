@@ -21,9 +21,10 @@ __host__ __device__ constexpr int pieces_of(int width) {
 }
 
 // Before which slice of K a warpgroup adds piece `i`: soon, since the first one, which stores first, is ahead of the
-// other then, and never both at one time.
+// other then, and never both at one time. Slices of low tiles, of one piece, take less time.
+template <int width>
 __device__ __forceinline__ uint32_t adding_slice(int i, uint32_t consumer) {
-    return STAGED_FROM + i * STAGED_SLICES + consumer;
+    return (pieces_of(width) > 1 ? STAGED_FROM + i * STAGED_SLICES : STAGED_LOW_FROM) + consumer;
 }
 
 // Calls `use` with the number of each piece, known to the compiler: sums are registers.

@@ -29,12 +29,14 @@ RECORDS = 8  # of tiles that a CTA has room for: those at work and those that co
 NARROW_ROWS = 64  # of a tile that warpgroups share, up to which they take no turns at its end alone
 # Where warpgroups share a tile, C comes to the staging buffers, in pieces of so many rows, by boxes
 # of these. It is asked for behind so many slices of K, when the first operands are there, and joins
-# the sums before this slice; of a second piece so many slices later.
+# the sums before this slice; a second piece so many slices later, and of low tiles the only one
+# before another.
 STAGED_ROWS = 128
 STAGED_BOX = 64
 STAGED_ASKED = 2
 STAGED_FROM = 4
 STAGED_SLICES = 3
+STAGED_LOW_FROM = 6
 CONSTANT_MAPS = 512  # tensor maps of 128 bytes: all 64 KB of constant memory that a cubin may have
 FLAGS_PER_TILE = 4  # of a split one: for each warpgroup that multiplies, in every CTA of a cluster
 

@@ -16,6 +16,7 @@ from gemmctl.kernels.constants import (
     K_TILE,
     REDUCED_ROWS,
     STAGED_FROM,
+    STAGED_LOW_FROM,
     STAGED_ROWS,
     STAGED_SLICES,
     WIDTH_STEP,
@@ -292,8 +293,8 @@ def begun(kernel: Kernel, parts: Ints, may: Flags) -> Flags:
 
 def joining_slices(planned: Grid) -> Ints:
     """Slices of K that both warpgroups have multiplied once C has come by the staging buffers."""
-    pieces = ceil_div(planned.widths, STAGED_ROWS)
-    return STAGED_FROM + 2 + STAGED_SLICES * (pieces - 1)
+    last = STAGED_FROM + STAGED_SLICES
+    return np.where(planned.widths > STAGED_ROWS, last, STAGED_LOW_FROM) + 2
 
 
 def staged(planned: Grid, may: Flags) -> Flags:

@@ -59,7 +59,7 @@ KERNELS = cubins.manifest().kernels
 ONE_OF_EACH = list({kernel.name: kernel for kernel in KERNELS}.values())
 FUSING = [kernel for kernel in KERNELS if takes_all(kernel)]
 # From which C joins sums of any width on the way, with a slice behind it.
-STAGED_K = (STAGED_FROM + 2 + STAGED_SLICES + 1) * K_TILE
+STAGED_K = (STAGED_FROM + STAGED_SLICES + 3) * K_TILE
 
 # Around every edge: tile widths, K slices, the ring's stages; empty groups; alpha, beta, C's types.
 SHAPES = [
@@ -387,12 +387,20 @@ def test_every_kernel_is_right_where_the_last_columns_of_tiles_are_narrower(
 def test_c_joins_sums_on_the_way_beside_others_and_they_are_the_same_every_time(
     device: CudaDevice, kernel: Kernel, high: int, kind: data.Kind
 ) -> None:
-    """Every number of slices from the first that may take C in, apart and in place, and others."""
+    """Of one slice behind C and of many, apart and in place, last tiles of few rows, and others."""
     other = "f32" if kernel.output == "bf16" else "bf16"
     of_c = f"c: {kernel.output}, ldc: 536"
     groups = ", ".join(
-        f"{{m: {high - less}, n: 520, k: {k}, {padded(kernel, high - less, 520, k)}, {more}}}"
-        for less, k in ((0, 456), (9, 640), (1, 700), (17, 768), (0, 1000), (3, 2200), (0, 5000))
+        f"{{m: {m}, n: 520, k: {k}, {padded(kernel, m, 520, k)}, {more}}}"
+        for m, k in (
+            (high, 520),
+            (high - 9, 640),
+            (high + 20, 700),
+            (high - 17, 768),
+            (high + 64, 1000),
+            (2 * high - 3, 2200),
+            (2 * high + 1, 5000),
+        )
         for more in (
             f"beta: 1, {of_c}",
             "beta: 1, inplace: true",
