@@ -167,6 +167,10 @@ __device__ __forceinline__ bool consume_tile(Shared<C>& shared, const Params& pa
                      __shfl_sync(~0u, shared.next[consumer].round, 0)};
         for (; c_stages > 0; --c_stages) stage.advance(ring);
     };
+    // Asked here and of sums that are long enough: in front of the first multiplication it costs short K 2%.
+    bool staged = false;
+    if constexpr (C::c_staged)
+        if (tile.k_tiles > STAGED_LOW_FROM + 2) staged = tile.flags & TILE_C_IN_SUMS;
     switch (tile.k_tiles == 0 ? 0 : tile.width) {
         case 0:
             begin_turn(0);
@@ -197,7 +201,8 @@ __device__ __forceinline__ bool consume_tile(Shared<C>& shared, const Params& pa
             constexpr std::bool_constant<fusible<C>(w)> fuses;                                \
             Sums<C, w> sums;                                                                  \
             constexpr Joining c = joining<C>(w);                                              \
-            if (c != Joining::none && tile.flags & TILE_C_IN_SUMS) {                          \
+            if (c == Joining::staged ? staged                                                 \
+                                     : c == Joining::first && tile.flags & TILE_C_IN_SUMS) {  \
                 if constexpr (c == Joining::first)                                            \
                     begin_with_c<C>(sums, shared, ring, tile.beta, n);                        \
                 begin_turn(c == Joining::first ? C::blocks : 0);                              \
