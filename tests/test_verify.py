@@ -126,9 +126,7 @@ def test_what_hopper_truncates_is_within_the_bound(monkeypatch, k, ab, d):
 @pytest.mark.parametrize(
     ("kernel", "right"), [("128x192-c2p", True), ("128x256-c2", True), ("64x128", False)]
 )
-def test_what_hopper_truncates_of_sums_that_a_large_c_is_in_is_within_their_bound(
-    kernel, right
-):
+def test_what_hopper_truncates_of_sums_that_a_large_c_is_in_is_within_their_bound(kernel, right):
     # beta C is some thousand times larger than A B, and each of 4096 steps cuts its last bit.
     some = make_problem("m: 16, n: 16, k: 65536, beta: 1e6")
     kernels = cubins.manifest().kernels

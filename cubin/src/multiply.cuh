@@ -1,6 +1,8 @@
 // The main loop: the sums of one tile over K.
 #pragma once
 
+#include <type_traits>
+
 #include "ptx/barriers.cuh"
 #include "ptx/memory.cuh"
 #include "ptx/wgmma.cuh"
@@ -75,22 +77,27 @@ __device__ __forceinline__ void multiply_tile(Sums<C, width>& sums, Shared<C>& s
     if (both) pass_turn<C>(shared, stage, consumer);
     multiply_stage<C, width, c != Joining::first>(sums, shared, ring, stage, consumer);
     next();
+    const auto pause = [&]() {
+        wgmma::wait<0>();
+        release_stage<C>(shared, previous);
+    };
     const auto resume = [&]() {
         multiply_stage<C, width, false>(sums, shared, ring, stage, consumer);
         next();
         ++k;
     };
     if constexpr (c == Joining::staged) {
-        multiply_until(STAGED_ASKED);
-        ask_for_c<C, width>(shared, params, tile, consumer);
-        each_piece<pieces_of(width)>([&](auto piece) {
+        const auto join = [&](auto piece) {  // its number, known to the compiler: sums are registers
             constexpr int i = decltype(piece)::value;
             multiply_until(adding_slice<width>(i, consumer));
-            wgmma::wait<0>();
-            release_stage<C>(shared, previous);
+            pause();
             add_piece<C, i>(sums[0], shared, params, tile, consumer);
             resume();
-        });
+        };
+        multiply_until(STAGED_ASKED);
+        ask_for_c<C, width>(shared, params, tile, consumer);
+        join(std::integral_constant<int, 0>());
+        if constexpr (pieces_of(width) > 1) join(std::integral_constant<int, 1>());
     }
     if constexpr (C::pingpong || C::consumers == 1 || width <= NARROW_ROWS) {
         multiply_until(k_tiles);
@@ -100,16 +107,14 @@ __device__ __forceinline__ void multiply_tile(Sums<C, width>& sums, Shared<C>& s
         for (uint32_t end = turn > 0 ? turn : k_tiles;; end = k_tiles) {
             multiply_until(end);
             if (end == k_tiles) break;
-            wgmma::wait<0>();
-            release_stage<C>(shared, previous);
+            pause();
             wait_turn<C>(shared, n, consumer);
             resume();
         }
     }
     const Cursor behind = await_c<C>(shared, ring, stage, c == Joining::first ? 0 : tile.c_stages);
     if (!both) pass_turn<C>(shared, behind, consumer);
-    wgmma::wait<0>();
-    release_stage<C>(shared, previous);
+    pause();
 #pragma unroll
     for (auto& block : sums)
 #pragma unroll

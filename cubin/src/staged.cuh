@@ -2,8 +2,6 @@
 // done, and joins these between two slices of K. While one warpgroup adds, the other multiplies at the full rate.
 #pragma once
 
-#include <type_traits>
-
 #include "epilogue/source.cuh"
 #include "maps.cuh"
 #include "ptx/barriers.cuh"
@@ -25,15 +23,6 @@ __host__ __device__ constexpr int pieces_of(int width) {
 template <int width>
 __device__ __forceinline__ uint32_t adding_slice(int i, uint32_t consumer) {
     return (pieces_of(width) > 1 ? STAGED_FROM + i * STAGED_SLICES : STAGED_LOW_FROM) + consumer;
-}
-
-// Calls `use` with the number of each piece, known to the compiler: sums are registers.
-template <int pieces, int i = 0, class Use>
-__device__ __forceinline__ void each_piece(const Use& use) {
-    if constexpr (i < pieces) {
-        use(std::integral_constant<int, i>());
-        each_piece<pieces, i + 1>(use);
-    }
 }
 
 // Asks for piece `i` of a warpgroup's columns, by one thread.

@@ -201,12 +201,10 @@ def cut(problem: Problem, planned: Grid, choice: Choice) -> Launch:
         + _once(planned, problem) * TILE_ONCE
         + mixed * TILE_SHUFFLED
     )
-    whole = (beta != 0) & ~on_top & ~c_by_elements(problem, groups) & (planned.k_tiles > 0)
-    in_ring = whole & ~on_the_way
+    elsewhere = on_top | on_the_way | c_by_elements(problem, groups)
+    in_ring = (beta != 0) & ~elsewhere & (planned.k_tiles > 0)
     of_group["c_stages"] = np.where(in_ring, kernel.rows // 64 * columns.sizes["c"][groups] // 2, 0)
-    turns = _in_turn(planned, problem, of_group["c_stages"])
-    left = planned.k_tiles - joining_slices(planned)
-    of_group["in_turn"] = np.where(on_the_way, np.minimum(turns, left), turns)
+    of_group["in_turn"] = _in_turn(planned, problem, of_group["c_stages"], on_the_way)
     in_runs = runs(planned)
     tiles = np.repeat(np.take(of_group, in_runs), planned.whole[in_runs])
     tiles["m0"], tiles["n0"] = places(planned, in_runs)
@@ -305,12 +303,13 @@ def _once(planned: Grid, problem: Problem) -> Flags:
     return once & (k_tiles * K_TILE >= least_k)
 
 
-def _in_turn(planned: Grid, problem: Problem, c_stages: Ints) -> Ints:
+def _in_turn(planned: Grid, problem: Problem, c_stages: Ints, on_the_way: Flags) -> Ints:
     """Last slices of K that warpgroups which share a tile multiply by turns, of each group.
 
     The first one stores while the other multiplies. Fewer where another tile follows, whose loads
     wait for the ring: most where K is not much longer than that, where C is in it, and where rows
-    of D are no whole words. What takes long behind the sums is hidden by as many as there are.
+    of D are no whole words. What takes long behind the sums is hidden by as many as there are. A C
+    that joins the sums on the way has done so by then.
 
     Of narrow tiles, which wait for memory, none, but for all of a short K.
     """
@@ -329,4 +328,6 @@ def _in_turn(planned: Grid, problem: Problem, c_stages: Ints) -> Ints:
     slices = np.where(narrow, 0, np.maximum(slices, 1))
     fits = np.where(brief, SHORT_SLICES, stages)
     all_of_it = (narrow | ~brief) & (k_tiles <= fits)
-    return np.where(all_of_it, k_tiles, np.minimum(slices, k_tiles))
+    found = np.where(all_of_it, k_tiles, np.minimum(slices, k_tiles))
+    left = k_tiles - joining_slices(planned)
+    return np.where(on_the_way, np.minimum(found, left), found)

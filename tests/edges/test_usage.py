@@ -418,6 +418,7 @@ def test_lists_that_ship_are_completed(gemmctl: Command) -> None:
     # As bash splits words, which replaces the @, too.
     assert completed(gemmctl, "gemmctl plan @ tiny") == ["@tiny", "@tiny1k"]
     assert completed(gemmctl, "gemmctl plan mine.yaml @ seed10_") == ["@seed10_tn"]
+    assert len(completed(gemmctl, "gemmctl plan @")) == len(list(PROBLEMS.glob("*.yaml")))
     assert completed(gemmctl, "gemmctl plan tiny") == []  # a path, which the shell completes
 
 

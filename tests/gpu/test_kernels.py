@@ -143,6 +143,13 @@ def planned(text: str, *kernels: Kernel) -> Plan:
     return planned_problem(made, *kernels)
 
 
+def planned_as(text: str, kernel: Kernel, width: int) -> Plan:
+    """Cut for one kernel, with tiles of up to so many rows."""
+    (some,) = reading.load(["-"], io.StringIO(text))
+    (made,) = plan.make([some], [kernel], chosen={some.name: [Choice(kernel.name, width)]})
+    return made
+
+
 def planned_problem(made: Problem, *kernels: Kernel) -> Plan:
     (found,) = plan.make([made], kernels or KERNELS)
     return found
@@ -211,9 +218,7 @@ def at_widths(kernel: Kernel, widths: Collection[int], more: str = "", k: int = 
             groups.append(f"{{m: {m}, n: {n}, k: {k}, {padded(kernel, m, n, k)}{more}}}")
     text = head_of(kernel) + "  - name: widths\n    groups:\n"
     text += "".join(f"      - {group}\n" for group in groups)
-    (some,) = reading.load(["-"], io.StringIO(text))
-    chosen = {some.name: [Choice(kernel.name, kernel.max_width)]}
-    (made,) = plan.make([some], [kernel], chosen=chosen)
+    made = planned_as(text, kernel, kernel.max_width)
     assert set(widths) == set(made.launches[0].tiles["width"].tolist())
     return made
 
@@ -258,10 +263,7 @@ def test_rows_come_shuffled_at_every_width_that_has_whole_runs_of_them(
     for high in highs:
         m, n = (133, high) if d_layout == "row" else (high, 133)
         text += f"      - {{m: {m}, n: {n}, k: {k}, lda: {ld}, ldb: {ld}, alpha: -1.5}}\n"
-    (some,) = reading.load(["-"], io.StringIO(text))
-    (made,) = plan.make(
-        [some], [kernel], chosen={some.name: [Choice(kernel.name, kernel.max_width)]}
-    )
+    made = planned_as(text, kernel, kernel.max_width)
     (launch,), spec = made.launches, DataSpec(kind, 14)
     assert set(widths) <= set(launch.widths[launch.shuffled].tolist())
     with ran(device, made, spec) as session:
@@ -281,8 +283,7 @@ def test_however_many_slices_are_multiplied_by_turns_the_bits_are_the_same(
         m, n = (1000, high) if kernel.d_across else (high, 1000)
         more = ", beta: -0.5" if takes_all(kernel) and slices % 2 else ""
         text += f"      - {{m: {m}, n: {n}, k: {k}, {padded(kernel, m, n, k)}{more}}}\n"
-    (some,) = reading.load(["-"], io.StringIO(text))
-    (made,) = plan.make([some], [kernel], chosen={some.name: [Choice(kernel.name, high)]})
+    made = planned_as(text, kernel, high)
     (launch,), spec = made.launches, DataSpec("normal", 41)
     numbers, found = np.arange(len(launch.tiles)), []
     k_tiles, narrow = launch.tiles["k_tiles"], launch.tiles["width"] <= NARROW_ROWS
@@ -413,10 +414,7 @@ def test_c_joins_sums_on_the_way_beside_others_and_they_are_the_same_every_time(
             "beta: 0",
         )
     )
-    (some,) = reading.load(
-        ["-"], io.StringIO(f"{head_of(kernel)}  - {{name: x, groups: [{groups}]}}\n")
-    )
-    (made,) = plan.make([some], [kernel], chosen={some.name: [Choice(kernel.name, high)]})
+    made = planned_as(f"{head_of(kernel)}  - {{name: x, groups: [{groups}]}}\n", kernel, high)
     joins = made.launches[0].tiles["flags"] & TILE_C_IN_SUMS > 0
     assert 0.5 < joins.mean() < 1
     spec = DataSpec(kind, 39)
@@ -454,9 +452,7 @@ def test_a_group_of_tiles_of_two_heights_is_right(
         m, n = (136, rows) if kernel.d_across else (rows, 136)
         groups.append(f"{{m: {m}, n: {n}, k: 520, {padded(kernel, m, n, 520)}{more}}}")
     text = f"{head_of(kernel)}  - {{name: x, groups: [{', '.join(groups)}]}}\n"
-    (some,) = reading.load(["-"], io.StringIO(text))
-    chosen = {some.name: [Choice(kernel.name, kernel.max_width)]}
-    (made,) = plan.make([some], [kernel], chosen=chosen)
+    made = planned_as(text, kernel, kernel.max_width)
     launch, spec = made.launches[0], DataSpec(kind, 43)
     assert (launch.tiles["width"] < launch.widths[launch.tiles["group"]]).any()
     with ran(device, made, spec) as session:
