@@ -36,6 +36,7 @@ from gemmctl.kernels.constants import (
     STAGED_ROWS,
     STAGED_SLICES,
     TILE_ADDED,
+    TILE_ALONE,
     TILE_BACKWARD,
     TILE_BIAS,
     TILE_C_IN_SUMS,
@@ -84,6 +85,12 @@ def parts(launch: Launch) -> npt.NDArray[np.void]:
 def sums(launch: Launch) -> npt.NDArray[np.void]:
     """The entries that add up parts."""
     return launch.tiles[(launch.tiles["splits"] > 0) & (launch.tiles["k_tiles"] == 0)]
+
+
+def ending(launch: Launch) -> list[int]:
+    """What its tiles say of what comes behind, or into, alpha A B; in the order of the list."""
+    flags: list[int] = (launch.tiles["flags"] & ~np.uint32(TILE_ALONE)).tolist()
+    return flags
 
 
 def by_flag(launch: Launch) -> list[tuple[Any, Any]]:
@@ -275,7 +282,7 @@ def test_the_more_of_d_the_l2_holds_the_shorter_are_sums_that_it_adds(
 def test_pingpong_sums_begin_with_a_c_of_ds_16_bits(changes: str, flags: int) -> None:
     some = make_problem(f"m: 64, n: 64, k: 64, {changes}")
     output = some.groups[0].d
-    assert set(launch_of(some, kernel("128x192-c2p", output)).tiles["flags"].tolist()) == {flags}
+    assert set(ending(launch_of(some, kernel("128x192-c2p", output)))) == {flags}
     others = launch_of(some, kernel("128x256-c2", output)).tiles["flags"]
     assert not (others & TILE_C_IN_SUMS).any()
 
@@ -304,7 +311,7 @@ def test_where_warpgroups_share_tiles_a_c_of_ds_16_bits_joins_long_sums_on_the_w
     launch = launch_of(some, kernel(name))
     (made,) = plan.make([some], [launch.kernel])
     (tile,) = launch.tiles
-    assert tile["flags"] == WORDS | TILE_C_IN_SUMS
+    assert ending(launch) == [WORDS | TILE_C_IN_SUMS]
     assert (tile["c_stages"], tile["in_turn"]) == (0, in_turn)  # all of the ring is A's and B's
     assert tables.build(launch, made, 0).c_box.tolist() == [STAGED_BOX // WIDTH_STEP - 1]
     assert launch.maps_each == MAPS
@@ -329,7 +336,7 @@ def test_that_of_shorter_sums_comes_by_the_ring(m: int, k_tiles: int) -> None:
     launch = launch_of(some, kernel("128x256-c2"))
     (made,) = plan.make([some], [launch.kernel])
     (tile,) = launch.tiles
-    assert (tile["flags"], tile["c_stages"]) == (WORDS | FUSED, 2)
+    assert (ending(launch), tile["c_stages"]) == ([WORDS | FUSED], 2)
     assert tables.build(launch, made, 0).c_box.tolist() == [tile["box"] // WIDTH_STEP - 1]
 
 
@@ -383,7 +390,7 @@ def test_a_bias_of_the_operands_type_joins_pingpong_sums(changes: str, flags: in
     size = "m: 64, k: 64" if "n: 63" in changes else "m: 64, n: 64, k: 64"
     some = exchanged(make_problem(f"{size}, {changes}"))
     output = some.groups[0].d
-    assert set(launch_of(some, kernel("128x192-c2p", output)).tiles["flags"].tolist()) == {flags}
+    assert set(ending(launch_of(some, kernel("128x192-c2p", output)))) == {flags}
     others = launch_of(some, kernel("128x256-c2", output)).tiles["flags"]
     assert not (others & TILE_JOINED).any()
 
@@ -615,6 +622,38 @@ def test_among_groups_that_are_read_again_b_of_more_rows_need_not_stay(
     tiles = launch_of(some, kernel(name)).tiles
     found = {int(t["group"]): bool(t["flags"] & TILE_ONCE) for t in tiles}
     assert [found[group] for group in range(len(groups))] == once
+
+
+@pytest.mark.parametrize(
+    ("name", "n", "alone"),
+    [
+        ("128x256-c2", 128, [True]),
+        ("128x256-c2", 129, [False]),
+        ("128x192-c2p", 256 + 1, [False, True]),
+        ("128x192-c2p", 256 + 129, [False, False]),
+        ("128x256", 1, [False]),  # no cluster
+        ("64x128", 64, [False]),
+    ],
+)
+def test_of_a_cluster_whose_second_cta_has_no_columns_the_tile_says_so(
+    name: str, n: int, alone: list[bool]
+) -> None:
+    tiles = launch_of(make_problem(f"m: 300, n: {n}, k: 64"), kernel(name)).tiles
+    found = {int(t["n0"]): bool(t["flags"] & TILE_ALONE) for t in tiles}
+    assert [found[n0] for n0 in sorted(found)] == alone
+
+
+def test_of_exchanged_operands_rows_count() -> None:
+    some, of = make_problem("m: 300, n: 1000, k: 64"), kernel("128x256-c2x")
+    tiles = launch_of(some, of).tiles
+    assert {bool(t["flags"] & TILE_ALONE) for t in tiles if t["n0"] == 256} == {True}
+
+
+def test_columns_of_x_count_where_a_gate_makes_d_of_them() -> None:
+    for n, alone in ((128, True), (136, False)):
+        some = make_problem(f"m: 64, n: {n}, k: 64, gate: halves")
+        (tile,) = launch_of(some, kernel("128x256-c2")).tiles
+        assert bool(tile["flags"] & TILE_ALONE) == alone
 
 
 def test_a_b_that_several_tiles_read_stays_however_few_their_rows() -> None:
