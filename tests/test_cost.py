@@ -330,6 +330,35 @@ def test_the_slowest_clusters_are_waited_for_in_the_last_wave() -> None:
     assert alone == 10 * SLICE
 
 
+def test_of_what_the_l2_has_already_nobody_waits_longer_for_the_slowest_clusters() -> None:
+    """Of 4 x 4 tiles each reads as much as the next; of all that, memory is asked for a quarter."""
+    constants = replace(IDEAL, slow_latency=40 * SLICE)
+    taken = cycles("m: 1024, n: 1024, k: 640", name="128x256-c2", constants=constants)
+    assert taken == pytest.approx(10 * 0.25 * 40 * SLICE / 3)
+
+
+def test_of_exchanged_operands_what_the_l2_has_comes_later_in_the_last_wave() -> None:
+    """As above, for what memory is not asked for."""
+    constants = replace(IDEAL, exchanged_latency=40 * SLICE)
+    name, some = "128x256-c2x", "m: 1024, n: 1024, k: 640"
+    taken = cycles(some, name=name, constants=constants)
+    assert taken == pytest.approx(10 * 0.75 * 40 * SLICE / 3)
+    assert cycles(some, name="128x256-c2", constants=constants) == 10 * SLICE
+
+
+def test_a_slice_whose_b_is_copied_word_by_word_takes_what_that_takes_and_a_share_more() -> None:
+    """Unless it takes longer to multiply alone."""
+    slow, quick = (
+        cycles(
+            "m: 256, n: 256, k: 639",
+            name="128x256-c2u",
+            constants=replace(IDEAL, unaligned=copying * SLICE, beside_copies=0.5),
+        )
+        for copying in (2.0, 0.25)
+    )
+    assert (slow, quick) == pytest.approx((10 * 2.5 * SLICE, 10 * SLICE))
+
+
 def test_a_wave_of_unequal_tiles_takes_as_long_as_the_widest() -> None:
     alone = cycles("m: 192, n: 128, k: 6400, activation: relu", name="128x256")
     both = cycles("m: 256, n: 128, k: 6400, activation: relu, count: 3", name="128x256")
@@ -519,6 +548,22 @@ def test_a_tile_of_a_d_by_columns_takes_a_share_of_its_latency_and_less_of_it_if
     one, some = f"m: 8, n: {n}, k: {k}", replace(IDEAL, tile_latency=1e6, lined=0.5, shuffled=0.25)
     bare, taken = (
         cycles(one, name="128x256-x", constants=constants) for constants in (IDEAL, some)
+    )
+    assert taken - bare == pytest.approx(share * 1e6)
+
+
+@pytest.mark.parametrize(
+    ("n", "output", "share"),
+    [(192, "bf16", 0.5), (208, "bf16", 1.0), (208, "f32", 1.0), (224, "f32", 0.5)],
+)
+def test_a_tile_of_a_d_by_columns_takes_less_only_if_it_stores_whole_lines(
+    n: int, output: str, share: float
+) -> None:
+    """Of 128 bytes: 64 numbers of 16 bits, 32 of 32."""
+    one, some = f"m: 8, n: {n}, k: 640, d: {output}", replace(IDEAL, tile_latency=1e6, lined=0.5)
+    bare, taken = (
+        cycles(one, name="128x256-x", output=output, constants=constants)
+        for constants in (IDEAL, some)
     )
     assert taken - bare == pytest.approx(share * 1e6)
 

@@ -267,7 +267,17 @@ def considered(some: Problem, of: Kernel, machine: Machine = H200) -> list[Choic
 def test_widths_from_the_kernels_own_down_to_64_are_considered(name: str) -> None:
     of = kernel(name)
     widths = [choice.width for choice in considered(make_problem("m: 600, n: 600, k: 64"), of)]
-    assert widths == list(range(of.max_width, 63, -32))
+    assert widths == list(range(of.max_width, 63, -16))
+
+
+@pytest.mark.parametrize(("name", "step"), [("128x256-c2", 16), ("128x192-c2p", 64)])
+def test_where_k_lies_across_a_warpgroups_take_turns_at_whole_boxes_alone(
+    name: str, step: int
+) -> None:
+    some = make_problem("m: 600, n: 600, k: 64, a_layout: col")
+    of = next(of for of in KERNELS if of.name == name and of.a_across and not of.b_across)
+    widths = [choice.width for choice in considered(some, of)]
+    assert widths == list(range(of.max_width, 63, -step))
 
 
 def test_k_is_split_where_whole_tiles_leave_the_gpu_idle() -> None:

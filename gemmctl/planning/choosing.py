@@ -5,6 +5,7 @@ Launches that run side by side are cut so that all of them together end soonest.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -27,10 +28,12 @@ SLACK = 1e-9  # share of a bound by which it may lie above the cost, since both 
 AT_ONCE = 8192
 EVENED = 4  # ways to cut a launch whose ends are evened, to see whether another is the fastest then
 # Of launches side by side, the ways to cut them that are tried but the fastest of each: so many of
-# all launches, and so many of a launch with one kernel. By the model all there are find 0.6% more
-# (32 problems); of two with one kernel, random-020-bias takes 20% longer (H200, 24 November 2026).
+# all launches, and so many of a launch with one kernel, or that split sums. By the model all there
+# are find 0.6% more (32 problems); of two with one kernel, random-020-bias takes 20% longer (H200,
+# 24 November 2026).
 OTHERS = 8
 OF_KERNEL = 3
+OF_SPLIT = 1
 GAIN = 0.005  # share of the time of all, for which one is cut otherwise than is fastest by itself
 
 
@@ -133,19 +136,26 @@ def choose_beside(
 
 
 def _soonest(best: list[_Cut], others: Sequence[Sequence[_Cut]], machine: Machine) -> list[_Cut]:
-    """Launches cut so that all together end soon: one after the other as gains most, from these."""
+    """Launches cut so that all end soon: one or two after the other as gains most, from these."""
     least = _together(best, machine)
     while True:
-        neighbours = [
-            [*best[:launch], other, *best[launch + 1 :]]
-            for launch, own in enumerate(others)
-            for other in own
-        ]
+        neighbours = list(_neighbours(best, others))
         cycles = [_together(one, machine) for one in neighbours]
         if min(cycles, default=inf) > (1 - GAIN) * least:
             return best
         least = min(cycles)
         best = neighbours[cycles.index(least)]
+
+
+def _neighbours(best: Sequence[_Cut], others: Sequence[Sequence[_Cut]]) -> Iterator[list[_Cut]]:
+    """The same launches with one of them, or two, cut otherwise."""
+    for first, of_first in enumerate(others):
+        for one in of_first:
+            changed = [*best[:first], one, *best[first + 1 :]]
+            yield changed
+            for second in range(first + 1, len(best)):
+                for other in others[second]:
+                    yield [*changed[:second], other, *changed[second + 1 :]]
 
 
 def _together(launches: Sequence[_Cut], machine: Machine) -> float:
@@ -169,15 +179,18 @@ def _others(launch: _Launches, ways: Sequence[_Way], fastest: _Cut, few: int) ->
     firsts = dict[tuple[Kernel, float], _Way]()  # of those that come to the same
     for way in able:
         firsts.setdefault((way.kernel, float(way.bounds[0])), way)
-    found, used, same = list[_Cut](), [fastest.planned.kernel], _same(fastest.planned)
+    found, same = list[_Cut](), _same(fastest.planned)
+    used = Counter[Kernel | None]({fastest.planned.kernel: 1})
     for way in firsts.values():
         if len(found) == few:
             break
-        if used.count(way.kernel) < OF_KERNEL:
+        split = way.splits[0] > 1
+        sort, most = (None, OF_SPLIT) if split else (way.kernel, OF_KERNEL)
+        if used[sort] < most:
             planned = launch.planned(launch.groups, way, 0)
             if _same(planned) != same:
                 found.append(launch.cut_as(way.choice(0), planned))
-                used.append(way.kernel)
+                used[sort] += 1
     return found
 
 

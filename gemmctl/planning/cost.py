@@ -48,8 +48,12 @@ class Constants:
     crowded: float = 1.56  # more of rows of B that CROWD CTAs read at one time
     stage_latency: float = 1960.0  # until a stage of the ring is full, from when it is free
     joint_latency: float = 140.0  # more where it is free when both CTAs of a cluster are done
-    slow_latency: float = 835.0  # more in one cluster of five, which all wait for in a single wave
-    unaligned: float = 0.15  # more of a K tile whose B is copied word by word
+    # More of what comes from memory, in one cluster of five, which all wait for in a single wave
+    slow_latency: float = 835.0
+    # More in a single wave of what the L2 has already, where operands are exchanged
+    exchanged_latency: float = 500.0
+    unaligned: float = 760.0  # that a K tile takes whose B is copied word by word,
+    beside_copies: float = 0.68  # and of multiplying it, the share that is more
     # A tile: what is not hidden behind the tile before
     tile_latency: float = 2020.0
     shared_latency: float = 2400.0  # where two CTAs share an SM
@@ -74,7 +78,7 @@ class Constants:
     c_element: float = 1.5  # a C that comes element by element
     added: float = 0.205  # a sum that the L2 adds to D
     # Parts of a split sum
-    part_value: float = 1.3  # that is written
+    part_value: float = 0.8  # that is written
     sum_latency: float = 14000.0  # of an entry that adds up parts
     sum_value: float = 0.446  # of each part that is added up
     # What overlaps
@@ -258,12 +262,14 @@ def _multiplying(work: Work, k_tiles: Ints, store: Floats, constants: Constants)
     together = k_tiles * work.multiply * work.sharing
     sharing = 1 + (work.sharing - 1) * together / np.maximum(together + store, 1.0)
     fed = work.fed + constants.crossed * work.crossed + constants.crowded * work.crowded
-    of_clusters = constants.joint_latency + constants.slow_latency * work.last_wave
-    until_full = constants.stage_latency + of_clusters * work.joint
+    of_clusters = constants.joint_latency + constants.slow_latency * work.last_wave * work.fresh
+    of_exchanged = constants.exchanged_latency * work.last_wave * (1 - work.fresh)
+    until_full = constants.stage_latency + of_clusters * work.joint + of_exchanged * work.exchanged
     feed = np.maximum(fed * sharing / constants.feed_bytes, until_full / (work.stages - 1))
-    per_k_tile = _both(work.multiply * sharing, feed, constants.exposed_feed)
-    found: Floats = k_tiles * per_k_tile * (1 + constants.unaligned * work.unaligned)
-    return found
+    aligned = _both(work.multiply * sharing, feed, constants.exposed_feed)
+    copied = constants.unaligned + constants.beside_copies * work.multiply
+    per_k_tile: Floats = np.where(work.unaligned, np.maximum(aligned, copied), aligned)
+    return k_tiles * per_k_tile
 
 
 def _tile(

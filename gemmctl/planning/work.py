@@ -84,12 +84,14 @@ class Work:
     pingpong: Flags | bool
     late: Floats  # share of tiles that are drawn while the one before is at work, no sooner
     shared: Flags | bool  # whether two CTAs fit on an SM
-    lines: Flags | bool  # whether operands are exchanged, and D is written by columns
-    shuffled: Flags  # likewise, with rows of A that come shuffled
+    exchanged: bool  # whether operands are
+    lines: Flags  # whether D is written by columns, then, in whole lines
+    shuffled: Flags  # the same, with rows of A that come shuffled
     unaligned: bool  # whether B is read where it lies, however that is
     multiply: Floats  # cycles of a K tile on the tensor cores
     slices: Ints  # K tiles of all CTAs together
     fed: Floats  # bytes that a CTA draws for a K tile
+    fresh: Floats  # share of them that comes from memory
     crossed: Floats  # those of them that cross lines
     within: Floats  # those of rows that begin within sectors
     crowded: Floats  # and those that others draw, too, by how many over CROWD
@@ -172,7 +174,7 @@ def work_of(launches: Grid, asked: Asked, starts: Ints = ALONE) -> Work:
     # Narrow tiles wait for shared memory, which hands out all of B for few rows of A.
     cycles = np.maximum(width / 2, (WGMMA_ROWS + width) * 32 / SHARED_BYTES)
     held = kernel.rows // (1 if kernel.pingpong else kernel.consumers)
-    size = dtypes.BY_NAME[kernel.operand].size
+    size, size_d = dtypes.BY_NAME[kernel.operand].size, dtypes.BY_NAME[kernel.output].size
     # Of A in a stage, with those that are not there: without, choices are as good (docs/kernel.md).
     rows = launches.boxes
     in_ring = kernel.stages(np.maximum.reduceat(rows, starts))
@@ -182,6 +184,8 @@ def work_of(launches: Grid, asked: Asked, starts: Ints = ALONE) -> Work:
     boxes = BOX_ROWS if kernel.a_across else rows
     across = kernel.rows * asked.crossing_b + of_a * asked.crossing_a
     within = kernel.rows * asked.within_b + of_a * asked.within_a
+    slices = launches.whole * launches.k_tiles * kernel.cluster
+    fed = kernel.b_bytes + of_a * (K_TILE * size)
     return Work(
         starts=starts,
         entries=entries,
@@ -200,12 +204,14 @@ def work_of(launches: Grid, asked: Asked, starts: Ints = ALONE) -> Work:
         pingpong=kernel.pingpong,
         late=_late(launches, starts, entries, clusters),
         shared=kernel.ctas_per_sm > 1,
-        lines=kernel.d_across,
+        exchanged=kernel.d_across,
+        lines=kernel.d_across & (launches.widths * size_d % LINE_BYTES == 0),
         shuffled=shuffled(launches, asked.may_shuffle),
         unaligned=kernel.b_unaligned,
         multiply=kernel.rows // WGMMA_ROWS * (K_TILE // 16) * cycles,
-        slices=launches.whole * launches.k_tiles * kernel.cluster,
-        fed=kernel.b_bytes + of_a * (K_TILE * size),
+        slices=slices,
+        fed=fed,
+        fresh=np.minimum(1.0, (asked.of_a + asked.of_b) / np.maximum(slices * fed, 1.0)),
         crossed=across * (K_TILE * size),
         within=within * (K_TILE * size),
         crowded=kernel.rows * (K_TILE * size) * beside / CROWD,
