@@ -677,7 +677,7 @@ def test_where_k_is_out_of_proportion_no_number_of_parts_is_much_faster_than_wha
         tiling.grid(some, launch.groups, kernel, width, H200, parts)
         for kernel in KERNELS
         if kernel.multiplies == launch.kernel.multiplies
-        for width in tiling.widths(kernel)
+        for width in tiling.widths(kernel, len(launch.groups))
         for parts in (*range(1, 25), *range(28, 129, 4))
     ]
     fastest = min(cost.estimate(other, some) for other in others)

@@ -33,6 +33,7 @@ from gemmctl.planning.tiles import TILE
 from gemmctl.planning.tiling import (
     BEGUN_K,
     H200,
+    MANY_GROUPS,
     MIN_SPLIT_K_TILES,
     MOST_PARTS,
     Choice,
@@ -268,6 +269,13 @@ def test_widths_from_the_kernels_own_down_to_64_are_considered(name: str) -> Non
     of = kernel(name)
     widths = [choice.width for choice in considered(make_problem("m: 600, n: 600, k: 64"), of)]
     assert widths == list(range(of.max_width, 63, -16))
+
+
+def test_for_many_groups_every_other_width_is_enough() -> None:
+    of = kernel("128x256-c2")
+    for count, step in ((MANY_GROUPS, 16), (MANY_GROUPS + 1, 32)):
+        ways = considered(make_problem(f"m: 600, n: 600, k: 64, count: {count}"), of)
+        assert [way.width for way in ways] == list(range(of.max_width, 63, -step))
 
 
 @pytest.mark.parametrize(("name", "step"), [("128x256-c2", 16), ("128x192-c2p", 64)])

@@ -209,7 +209,7 @@ def _considered(
     at_once = max(1, AT_ONCE // len(groups))
     ways: list[_Way] = []
     for kernel in kernels:
-        widths = np.array(tiling.widths(kernel))
+        widths = np.array(tiling.widths(kernel, len(groups)))
         for some in np.split(widths, range(at_once, len(widths), at_once)):
             ways += _ways(everything, kernel, some, split)
     return everything, ways

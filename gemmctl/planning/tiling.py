@@ -29,6 +29,9 @@ from gemmctl.planning.epilogue import c_by_elements, fused, light, may_begin, ma
 MIN_SPLIT_K_TILES = 8  # slices of K that a part is worth its way through memory for
 MOST_PARTS = 2  # of all sums, for each cluster: at most 35 MB on an H200, which the L2 holds
 NARROWEST = 64  # rows of A: the narrowest of the widest tiles worth considering
+# Groups beyond which every other width is enough: those of their tiles differ whatever the widest
+# is, and 10,000 groups are planned in 90 ms, with all of them in 160.
+MANY_GROUPS = 1024
 HALVINGS = 3  # of the number of parts that are worth considering
 # Cycles that widths in finer steps cost a CTA at first, and with every tile: fits to 57 lists on an
 # H200, when there was code for them up to 256 (96 tiles of 89 to 121 rows took 6% longer by them).
@@ -327,15 +330,14 @@ def _fusible(rows: Ints) -> Ints:
     return np.where(rows <= FUSED_NARROW, FUSED_NARROW, wide)
 
 
-def widths(kernel: Kernel) -> range:
-    """Widths worth considering: the kernel's own and every step below, down to 64.
+def widths(kernel: Kernel, groups: int) -> range:
+    """Widths worth considering for so many groups: the kernel's own, and steps below it down to 64.
 
     Where warpgroups take turns at tiles of an A that K lies across, a step is a whole box: between
     them 25 lists of such were cut 2% slower than in whole boxes (docs/kernel.md).
     """
-    return range(
-        kernel.max_width, NARROWEST - 1, -(kernel.box_step if kernel.pingpong else WIDTH_STEP)
-    )
+    step = WIDTH_STEP if groups <= MANY_GROUPS else 2 * WIDTH_STEP
+    return range(kernel.max_width, NARROWEST - 1, -max(step, kernel.pingpong * kernel.box_step))
 
 
 def splits(whole: Grid, starts: Ints) -> list[Ints]:
@@ -354,7 +356,7 @@ def splits(whole: Grid, starts: Ints) -> list[Ints]:
 def choices(problem: Problem, groups: Ints, kernel: Kernel, machine: Machine) -> list[Choice]:
     """Ways to cut a launch that are worth considering for one kernel."""
     found = []
-    for width in widths(kernel):
+    for width in widths(kernel, len(groups)):
         found.append(Choice(kernel.name, width))
         whole = grid(problem, groups, kernel, width, machine)
         several = {int(parts[0]) for parts in splits(whole, ALONE)} - {1}
