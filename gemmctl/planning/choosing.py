@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import combinations, pairwise, product
 from math import inf
 
 import numpy as np
@@ -149,13 +149,11 @@ def _soonest(best: list[_Cut], others: Sequence[Sequence[_Cut]], machine: Machin
 
 def _neighbours(best: Sequence[_Cut], others: Sequence[Sequence[_Cut]]) -> Iterator[list[_Cut]]:
     """The same launches with one of them, or two, cut otherwise."""
-    for first, of_first in enumerate(others):
-        for one in of_first:
-            changed = [*best[:first], one, *best[first + 1 :]]
-            yield changed
-            for second in range(first + 1, len(best)):
-                for other in others[second]:
-                    yield [*changed[:second], other, *changed[second + 1 :]]
+    for count in (1, 2):
+        for which in combinations(range(len(best)), count):
+            for cuts in product(*(others[launch] for launch in which)):
+                changed = dict(zip(which, cuts, strict=True))
+                yield [changed.get(launch, own) for launch, own in enumerate(best)]
 
 
 def _together(launches: Sequence[_Cut], machine: Machine) -> float:

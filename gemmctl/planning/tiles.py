@@ -209,8 +209,9 @@ def cut(problem: Problem, planned: Grid, choice: Choice) -> Launch:
     in_runs = runs(planned)
     tiles = np.repeat(np.take(of_group, in_runs), planned.whole[in_runs])
     tiles["m0"], tiles["n0"] = places(planned, in_runs)
-    alone = tiles["n0"] + kernel.rows >= columns.n[groups][tiles["group"]]
-    tiles["flags"] |= (alone & (kernel.cluster > 1)) * np.uint32(TILE_ALONE)
+    last_cta = tiles["n0"] + (kernel.columns_per_tile - kernel.rows)  # where its columns begin
+    alone = last_cta >= columns.n[groups][tiles["group"]]
+    tiles["flags"] |= alone * np.uint32(TILE_ALONE)
     last = tiles["m0"] + tiles["width"] >= columns.m[groups][tiles["group"]]
     tiles["width"] = np.where(last, planned.last[tiles["group"]], tiles["width"])
     # The last tile of a group may be narrow where the others are not.

@@ -337,7 +337,9 @@ def widths(kernel: Kernel, groups: int) -> range:
     them 25 lists of such were cut 2% slower than in whole boxes (docs/kernel.md).
     """
     step = WIDTH_STEP if groups <= MANY_GROUPS else 2 * WIDTH_STEP
-    return range(kernel.max_width, NARROWEST - 1, -max(step, kernel.pingpong * kernel.box_step))
+    if kernel.pingpong:
+        step = max(step, kernel.box_step)
+    return range(kernel.max_width, NARROWEST - 1, -step)
 
 
 def splits(whole: Grid, starts: Ints) -> list[Ints]:
