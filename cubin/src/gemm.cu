@@ -20,6 +20,7 @@
 #include "ptx/cluster.cuh"
 #include "ptx/memory.cuh"
 #include "ptx/registers.cuh"
+#include "ptx/warp.cuh"
 #include "records.cuh"
 #include "schedule.cuh"
 #include "shared.cuh"
@@ -60,8 +61,8 @@ extern "C" __global__ void __launch_bounds__(Config::threads, Config::ctas_per_s
                   "the build leaves too little room beside the ring and the staging buffers");
     Shared<C>& shared = *reinterpret_cast<Shared<C>*>(memory);
 
-    // For who loads, and who asks for maps: they wait for it behind the barrier.
-    const Tile first = first_tile<C>(params, threadIdx.x == 0 || threadIdx.x == 32);
+    // For who loads, and who asks for maps, whichever lanes these are: they wait for it behind the barrier.
+    const Tile first = first_tile<C>(params, threadIdx.x < 64);
     if (threadIdx.x == 0) {
         if (ptx::shared_address(memory) % 1024 != 0) __trap();  // the swizzle counts from there
         ready_stages(shared);
@@ -84,8 +85,8 @@ extern "C" __global__ void __launch_bounds__(Config::threads, Config::ctas_per_s
     if (warpgroup == 0) {
         if constexpr (uneven) ptx::registers_release<C::loader_registers>();
         const uint32_t warp = threadIdx.x / 32;
-        if (warp == 0 && threadIdx.x == 0) load_operands<C>(shared, params, first);
-        if (warp == 1 && threadIdx.x == 32) {
+        if (warp == 0 && ptx::elected()) load_operands<C>(shared, params, first);
+        if (warp == 1 && ptx::elected()) {
             prefetch_operands<C>(params, first.group);
             if (C::cluster == 1 || ptx::cluster_rank() == 0) hand_out_tiles<C>(shared, params);
         }

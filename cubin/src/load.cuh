@@ -167,8 +167,8 @@ __device__ __forceinline__ void load_operands(Shared<C>& shared, const Params& p
         const bool new_group = tile.group != last_group;
         if (new_group) acquire_operands<C>(params, tile.group);
         last_group = tile.group;
-        // TMA takes longer to fill rows that are not there with zeros than to bring others: so who has no columns
-        // loads those of its peer, of which it stores nothing.
+        // In a cluster, boxes of rows that are not there come later than others. So who has no columns loads those of
+        // its peer, of which it stores nothing.
         const int b_row = tile.n0 + (tile.flags & TILE_ALONE ? 0 : rank * C::rows);
         const bool c_first = C::c_first && tile.flags & TILE_C_IN_SUMS;
         if constexpr (C::c_first) {
