@@ -307,6 +307,28 @@ def test_no_byte_hides_how_long_parts_are_added_up() -> None:
     assert split == pytest.approx(whole + 1000)
 
 
+def test_parts_end_the_later_the_longer_the_memory_takes() -> None:
+    """Up to a limit; what is not split waits for none."""
+    late = replace(IDEAL, memory_bytes=1e-3, late_part=0.5)
+    some = "m: 256, n: 128, k: 8192"
+    whole, split, at_most = (
+        cycles(some, splits=splits, constants=replace(late, latest_part=latest))
+        for splits, latest in ((1, 1e12), (4, 1e12), (4, 100))
+    )
+    assert split == pytest.approx(1.5 * whole)
+    assert at_most == pytest.approx(whole + 100)
+
+
+def test_a_part_that_is_its_warpgroups_only_one_is_stored_before_it_is_added_up() -> None:
+    """Warpgroups that take turns hide what they store, but of the last tile nothing does."""
+    some, name = "m: 192, n: 256, k: 8192", "128x192-c2p"
+    sooner, later = (
+        cycles(some, name=name, splits=4, constants=replace(IDEAL, turn_latency=latency))
+        for latency in (0, 1000)
+    )
+    assert later == pytest.approx(sooner + 1000)
+
+
 def test_a_stage_that_two_ctas_share_takes_longer_to_fill() -> None:
     constants = replace(IDEAL, joint_latency=40 * SLICE)
     alone, joint = (
@@ -650,24 +672,24 @@ SIMPLE = replace(IDEAL, **dict.fromkeys(LATENCIES, 7.0))
 def played(launch: Launch) -> float:
     """Cycles by SIMPLE of a tile list, from which the CTAs take one entry after another.
 
-    Nothing is added up before all parts are there. Parts of a sum take as long as its longest.
+    Nothing is added up before all parts are there, and what adds up waits until those of its sum
+    are stored. Parts of a sum take as long as its longest.
     """
     tiles, kernel = launch.tiles, launch.kernel
     part = (tiles["splits"] > 0) & (tiles["k_tiles"] > 0)
     sums = (tiles["splits"] > 0) & (tiles["k_tiles"] == 0)
     k_tiles = tiles["k_tiles"].astype(np.int64)
-    k_tiles[part] = -(-launch.k_tiles // launch.parts)[tiles["group"][part]]
+    k_tiles[part | sums] = -(-launch.k_tiles // launch.parts)[tiles["group"][part | sums]]
     sharing = max(1, launch.clusters * kernel.cluster / launch.machine.sm_count)
     of_group = launch.rows / launch.high
     columns = np.maximum(of_group / 2, (64 + of_group) / 4)[tiles["group"]]
     multiply = kernel.rows // 64 * 4 * columns * k_tiles
     together = multiply * sharing
     multiply = multiply * (1 + (sharing - 1) * together / (together + 7))
-    taken, end = 7 + multiply, 0.0
-    if kernel.pingpong:
-        taken = np.where(sums, 7, np.maximum((7 + multiply) / 2, multiply))
-        ends = (7 + multiply - taken)[~sums & ~part]
-        end = ends.max(initial=0.0)
+    taken = np.maximum((7 + multiply) / 2, multiply) if kernel.pingpong else 7 + multiply
+    ends = 7 + multiply - taken
+    end = ends[~sums & ~part].max(initial=0.0)
+    taken = np.where(sums, 7 + ends, taken)
     first = come_first(launch)[tiles["group"]]
     long_list = len(taken) > PLAYED * launch.clusters
     free, complete = [0.0] * launch.clusters, 0.0

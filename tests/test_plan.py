@@ -420,16 +420,16 @@ def test_problems_are_planned_in_their_order() -> None:
 
 
 def costs(
-    some: Problem, groups: list[int], machine: Machine, split: bool = True
+    some: Problem, groups: list[int], machine: Machine, split: bool = True, alone: bool = False
 ) -> dict[Choice, float]:
     """Of all that is worth considering, each estimated in full."""
-    alone = np.array(groups)
+    indices = np.array(groups)
     choices = {
-        choice: tiling.grid_of(some, alone, kernel, choice, machine)
+        choice: tiling.grid_of(some, indices, kernel, choice, machine)
         for kernel in KERNELS
         if kernel.multiplies == ("bf16", "bf16", "row", "col")
         and fitting.takes(kernel, some, np.arange(len(some.groups)))
-        for choice in tiling.choices(some, alone, kernel, machine)
+        for choice in tiling.choices(some, indices, kernel, machine, alone)
         if split or choice.splits == 1
     }
     return {choice: cost.estimate(planned, some) for choice, planned in choices.items()}
@@ -467,7 +467,8 @@ def test_of_all_kernels_and_choices_the_one_with_the_least_cost_is_taken(
     together, serial, streams = (
         plan.make([some], KERNELS, machine, how)[0] for how in ("grouped", "serial", "streams")
     )
-    cycles, considered = together.cycles(cost.FITTED), costs(some, list(everyone), machine)
+    cycles = together.cycles(cost.FITTED)
+    considered = costs(some, list(everyone), machine, alone=True)
     assert cycles <= min(considered.values()) * (1 + 1e-9)
     if not together.apart:
         (choice,) = together.choices
@@ -677,7 +678,7 @@ def test_where_k_is_out_of_proportion_no_number_of_parts_is_much_faster_than_wha
         tiling.grid(some, launch.groups, kernel, width, H200, parts)
         for kernel in KERNELS
         if kernel.multiplies == launch.kernel.multiplies
-        for width in tiling.widths(kernel, len(launch.groups))
+        for width in tiling.widths(some, launch.groups, kernel, H200, alone=True)
         for parts in (*range(1, 25), *range(28, 129, 4))
     ]
     fastest = min(cost.estimate(other, some) for other in others)

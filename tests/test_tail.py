@@ -131,7 +131,7 @@ def test_the_choice_is_of_what_is_fastest_once_ends_are_evened() -> None:
         cost.estimate(tiling.grid_of(some, everyone, k, choice, H200), some)
         for k in KERNELS
         if k.multiplies == launch.kernel.multiplies
-        for choice in tiling.choices(some, everyone, k, H200)
+        for choice in tiling.choices(some, everyone, k, H200, alone=True)
     ]
     assert len(set(launch.widths.tolist())) == 2
     assert cost.estimate(launch, some) < min(others)

@@ -260,15 +260,25 @@ def test_a_group_without_k_is_cut_as_finely_as_parts_are_added_up() -> None:
     ]
 
 
-def considered(some: Problem, of: Kernel, machine: Machine = H200) -> list[Choice]:
-    return choices(some, np.arange(len(some.groups)), of, machine)
+def considered(
+    some: Problem, of: Kernel, machine: Machine = H200, *, alone: bool = True
+) -> list[Choice]:
+    return choices(some, np.arange(len(some.groups)), of, machine, alone)
 
 
 @pytest.mark.parametrize("name", ["128x256-c2", "128x256", "128x192-c2p", "64x128"])
 def test_widths_from_the_kernels_own_down_to_64_are_considered(name: str) -> None:
     of = kernel(name)
-    widths = [choice.width for choice in considered(make_problem("m: 600, n: 600, k: 64"), of)]
+    widths = [choice.width for choice in considered(make_problem("m: 6000, n: 6000, k: 64"), of)]
     assert widths == list(range(of.max_width, 63, -16))
+
+
+def test_where_tiles_of_64_rows_leave_sms_idle_a_launch_alone_may_have_those_of_32() -> None:
+    of = kernel("128x256")
+    for m, alone, narrowest in ((64 * 131, True, 32), (64 * 132, True, 64), (64, False, 64)):
+        some = make_problem(f"m: {m}, n: 128, k: 64")
+        widths = [choice.width for choice in considered(some, of, alone=alone)]
+        assert widths == list(range(of.max_width, narrowest - 1, -16))
 
 
 def test_for_many_groups_every_other_width_is_enough() -> None:
@@ -282,7 +292,7 @@ def test_for_many_groups_every_other_width_is_enough() -> None:
 def test_where_k_lies_across_a_warpgroups_take_turns_at_whole_boxes_alone(
     name: str, step: int
 ) -> None:
-    some = make_problem("m: 600, n: 600, k: 64, a_layout: col")
+    some = make_problem("m: 6000, n: 6000, k: 64, a_layout: col")
     of = next(of for of in KERNELS if of.name == name and of.a_across and not of.b_across)
     widths = [choice.width for choice in considered(some, of)]
     assert widths == list(range(of.max_width, 63, -step))
@@ -296,7 +306,7 @@ def test_k_is_split_where_whole_tiles_leave_the_gpu_idle() -> None:
 
 def test_k_is_split_into_no_more_parts_than_stay_long_enough() -> None:
     some = make_problem(f"m: 64, n: 64, k: {5 * MIN_SPLIT_K_TILES * K_TILE}")
-    assert {choice.splits for choice in considered(some, kernel("128x256-c2"))} == {1, 2, 5}
+    assert {choice.splits for choice in considered(some, kernel("128x256-c2"))} == {1, 2, 3, 5}
 
 
 def test_one_long_sum_among_short_ones_may_be_split() -> None:

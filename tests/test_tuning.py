@@ -64,7 +64,7 @@ def test_every_choice_of_every_kernel_that_fits_is_a_candidate() -> None:
         choice
         for kernel in KERNELS
         if kernel.multiplies == ("bf16", "bf16", "row", "col") and not kernel.b_unaligned
-        for choice in tiling.choices(made.problem, launch.groups, kernel, tiling.H200)
+        for choice in tiling.choices(made.problem, launch.groups, kernel, tiling.H200, alone=True)
     }
     work = {tune._work(candidate) for candidate in candidates(made, KERNELS, 0)}
     assert {choice.kernel for choice in worth} == set(NAMES)
@@ -493,7 +493,7 @@ def test_json_keeps_what_the_fit_needs(gemmctl: Command, two_problems: Path) -> 
 def test_candidates_without_time_are_told(gemmctl: Command, two_problems: Path) -> None:
     done = gemmctl("tune", two_problems, "--max-time", "0")
     assert [row[:2] for row in rows(done.stdout)] == [["one", "1"], ["two", "1"]]
-    assert "one: no time for 11 of 12 candidates; raise --max-time" in done.stderr
+    assert "one: no time for 23 of 24 candidates; raise --max-time" in done.stderr
 
 
 def test_candidates_that_cannot_win_are_told(gemmctl: Command) -> None:

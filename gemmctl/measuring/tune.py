@@ -105,23 +105,26 @@ def _ways(made: Plan, kernels: Sequence[Kernel], launch: int) -> Iterator[Sequen
         and kernel.b_unaligned == own.kernel.b_unaligned
     ]
 
-    def considered(groups: Ints, some: Sequence[Kernel], machine: Machine) -> Iterator[Choice]:
+    def considered(
+        groups: Ints, some: Sequence[Kernel], machine: Machine, alone: bool
+    ) -> Iterator[Choice]:
         for kernel in some:
             if fitting.takes(kernel, work, groups):
-                yield from tiling.choices(work, groups, kernel, machine)
+                yield from tiling.choices(work, groups, kernel, machine, alone)
 
     if not made.apart:
-        for choice in considered(own.groups, able, own.machine):
+        alone = len(made.launches) == 1
+        for choice in considered(own.groups, able, own.machine, alone):
             yield [*before, choice, *behind]
-        if len(made.launches) == 1:
+        if alone:
             yield from apart.ways(work, own.groups, able, own.machine)
         return
-    for choice in considered(own.groups, apart.sharing(able), own.machine):
+    for choice in considered(own.groups, apart.sharing(able), own.machine, False):
         if choice.splits == 1:
             yield [*before, replace(choice, sms=made.choices[launch].sms), *behind]
     if launch == 0:
         groups = np.concatenate([launch.groups for launch in made.launches])
-        yield from ([choice] for choice in considered(groups, able, own.machine.giving(0)))
+        yield from ([choice] for choice in considered(groups, able, own.machine.giving(0), True))
 
 
 def measure(

@@ -100,19 +100,20 @@ def choose(
     kernels: Sequence[Kernel],
     machine: Machine,
     split: bool = True,
-    even: bool = False,
+    alone: bool = False,
 ) -> list[tuple[Choice, Grid]]:
     """The fastest way to cut each of some launches, which are given by their groups.
 
-    Sums are split only if ``split``, and ends evened if ``even``. What the cost is at least is
+    Sums are split only if ``split``. A launch that is ``alone`` has its ends evened, and narrower
+    tiles for SMs that it would leave idle: others would fill both. What the cost is at least is
     found for all launches and many ways at once, and the cost itself only where it could be the
     least.
     """
-    everything, ways = _considered(problem, launches, kernels, machine, split)
+    everything, ways = _considered(problem, launches, kernels, machine, split, alone)
     bounds = np.transpose([way.bounds for way in ways])
     limits = [*everything.starts.tolist(), len(everything.groups)]
     return [
-        _least(everything, launch, slice(*ends_of), ways, bounds[launch], even)
+        _least(everything, launch, slice(*ends_of), ways, bounds[launch], alone)
         for launch, ends_of in enumerate(pairwise(limits))
     ]
 
@@ -125,7 +126,8 @@ def choose_beside(
     Each as is fastest by itself, but where not all CTAs of these find an SM at once.
     """
     considered = [
-        _considered(problem, [groups], kernels, machine, split=True) for groups, kernels in launches
+        _considered(problem, [groups], kernels, machine, split=True, alone=False)
+        for groups, kernels in launches
     ]
     best = [_fastest(*one) for one in considered]
     if sum(len(one.stay.leaves) for one in best) > machine.sm_count:
@@ -198,6 +200,7 @@ def _considered(
     kernels: Sequence[Kernel],
     machine: Machine,
     split: bool,
+    alone: bool,
 ) -> tuple[_Launches, list[_Way]]:
     """Launches, and all ways to cut them that are worth considering."""
     groups, ends = np.concatenate(launches), np.cumsum([len(launch) for launch in launches])
@@ -207,7 +210,7 @@ def _considered(
     at_once = max(1, AT_ONCE // len(groups))
     ways: list[_Way] = []
     for kernel in kernels:
-        widths = np.array(tiling.widths(kernel, len(groups)))
+        widths = np.array(tiling.widths(problem, groups, kernel, machine, alone))
         for some in np.split(widths, range(at_once, len(widths), at_once)):
             ways += _ways(everything, kernel, some, split)
     return everything, ways

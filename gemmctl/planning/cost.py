@@ -10,7 +10,7 @@ import numpy as np
 
 from gemmctl.lists.problem import Problem
 from gemmctl.planning import beside
-from gemmctl.planning.arrays import ALONE, Floats, Ints
+from gemmctl.planning.arrays import ALONE, Floats, Ints, each
 from gemmctl.planning.beside import Stay
 from gemmctl.planning.playing import Times, exact, least_busy, makespan, mean_busy, order_of
 from gemmctl.planning.queue import Queue
@@ -79,8 +79,11 @@ class Constants:
     added: float = 0.205  # a sum that the L2 adds to D
     # Parts of a split sum
     part_value: float = 0.8  # that is written
-    sum_latency: float = 14000.0  # of an entry that adds up parts
-    sum_value: float = 0.446  # of each part that is added up
+    sum_latency: float = 1500.0  # of an entry that adds up parts,
+    late_part: float = 0.8  # share of the memory's time that it waits for the last of them,
+    latest_part: float = 9000.0  # and cycles, at most
+    later_sum: float = 7000.0  # more where a CTA has a part before it, and so fetches its code late
+    sum_value: float = 0.9  # of each part that is added up
     # What overlaps
     exposed_feed: float = 0.182  # feeding and multiplying
     exposed_turn: float = 0.0163  # one warpgroup's epilogue and the other's multiplying
@@ -247,9 +250,12 @@ def times_of(work: Work, constants: Constants) -> Times:
         return Times(whole, end, whole, whole, widest)
     store = latency + constants.part_value * work.values
     multiply = _multiplying(work, -(-work.k_tiles // work.parts), store, constants)
-    part, _ = _tile(work, multiply, store, constants)
+    part, part_end = _tile(work, multiply, store, constants)
+    late = np.minimum(constants.late_part * _memory(work, constants), constants.latest_part)
+    late = late + constants.later_sum * (work.entries > work.clusters)
+    waiting = constants.sum_latency + part_end + each(late, work.starts, work.whole)
     adding = (per_value + constants.sum_value * work.parts) * work.sum_values * work.sharing
-    return Times(whole, end, part, constants.sum_latency + adding, widest)
+    return Times(whole, end, part, waiting + adding, widest)
 
 
 def _multiplying(work: Work, k_tiles: Ints, store: Floats, constants: Constants) -> Floats:

@@ -258,7 +258,7 @@ def _cuts(
         ]
     if even:
         ((groups, fitting),) = launches
-        (whole,) = choose(problem, [groups], fitting, machine, even=True)
+        (whole,) = choose(problem, [groups], fitting, machine, alone=True)
         return apart.choose_apart(problem, groups, fitting, machine, whole[1]) or [whole]
     return choose_beside(problem, launches, machine)
 

@@ -28,11 +28,12 @@ from gemmctl.planning.epilogue import c_by_elements, fused, light, may_begin, ma
 
 MIN_SPLIT_K_TILES = 8  # slices of K that a part is worth its way through memory for
 MOST_PARTS = 2  # of all sums, for each cluster: at most 35 MB on an H200, which the L2 holds
-NARROWEST = 64  # rows of A: the narrowest of the widest tiles worth considering
+# Rows of A: the narrowest of the widest tiles worth considering, and where such leave SMs idle.
+NARROWEST, NARROWER = 64, 32
 # Groups beyond which every other width is enough: those of their tiles differ whatever the widest
 # is, and 10,000 groups are planned in 90 ms, with all of them in 160.
 MANY_GROUPS = 1024
-HALVINGS = 3  # of the number of parts that are worth considering
+PARTS = (1 / 8, 1 / 4, 1 / 3, 1 / 2, 2 / 3, 1)  # shares of the most that are worth considering
 # Cycles that widths in finer steps cost a CTA at first, and with every tile: fits to 57 lists on an
 # H200, when there was code for them up to 256 (96 tiles of 89 to 121 rows took 6% longer by them).
 FINE_BEGIN, FINE_TILE = 1500, 200
@@ -330,16 +331,22 @@ def _fusible(rows: Ints) -> Ints:
     return np.where(rows <= FUSED_NARROW, FUSED_NARROW, wide)
 
 
-def widths(kernel: Kernel, groups: int) -> range:
-    """Widths worth considering for so many groups: the kernel's own, and steps below it down to 64.
+def widths(problem: Problem, groups: Ints, kernel: Kernel, machine: Machine, alone: bool) -> range:
+    """Widths worth considering for groups: the kernel's own, and steps below it down to 64.
+
+    Of a launch that is ``alone`` down to 32, if tiles of 64 rows would leave SMs idle.
 
     Where warpgroups take turns at tiles of an A that K lies across, a step is a whole box: between
     them 25 lists of such were cut 2% slower than in whole boxes (docs/kernel.md).
     """
-    step = WIDTH_STEP if groups <= MANY_GROUPS else 2 * WIDTH_STEP
+    step = WIDTH_STEP if len(groups) <= MANY_GROUPS else 2 * WIDTH_STEP
     if kernel.pingpong:
         step = max(step, kernel.box_step)
-    return range(kernel.max_width, NARROWEST - 1, -step)
+    columns = seen(problem, kernel)
+    wide = ceil_div(columns.n[groups], kernel.columns_per_tile)
+    tiles = int((ceil_div(columns.m[groups], NARROWEST) * wide).sum())
+    idle = alone and tiles < _room(kernel, machine)
+    return range(kernel.max_width, (NARROWER if idle else NARROWEST) - 1, -step)
 
 
 def splits(whole: Grid, starts: Ints) -> list[Ints]:
@@ -352,13 +359,15 @@ def splits(whole: Grid, starts: Ints) -> list[Ints]:
     longest = np.maximum.reduceat(whole.k_tiles, starts)
     fitting = longest * whole.room * MOST_PARTS // work
     most = np.minimum(fitting, longest // MIN_SPLIT_K_TILES)
-    return [np.maximum(1, most >> halved) for halved in range(HALVINGS, -1, -1)]
+    return [np.maximum(1, np.rint(most * share).astype(most.dtype)) for share in PARTS]
 
 
-def choices(problem: Problem, groups: Ints, kernel: Kernel, machine: Machine) -> list[Choice]:
-    """Ways to cut a launch that are worth considering for one kernel."""
+def choices(
+    problem: Problem, groups: Ints, kernel: Kernel, machine: Machine, alone: bool
+) -> list[Choice]:
+    """Ways to cut a launch, which may be ``alone``, that are worth considering for one kernel."""
     found = []
-    for width in widths(kernel, len(groups)):
+    for width in widths(problem, groups, kernel, machine, alone):
         found.append(Choice(kernel.name, width))
         whole = grid(problem, groups, kernel, width, machine)
         several = {int(parts[0]) for parts in splits(whole, ALONE)} - {1}
