@@ -319,6 +319,16 @@ def test_parts_end_the_later_the_longer_the_memory_takes() -> None:
     assert at_most == pytest.approx(whole + 100)
 
 
+def test_who_adds_up_behind_a_part_of_its_own_takes_longer() -> None:
+    """Three parts of each of 33 sums and who adds them up are a wave of 132; of 34 they are more."""
+    constants = replace(IDEAL, later_sum=1000)
+    all_at_once, some_later = (
+        cycles(f"m: 16, n: {128 * tiles}, k: 8192", splits=3, constants=constants)
+        for tiles in (33, 34)
+    )
+    assert some_later == pytest.approx(all_at_once + 1000)
+
+
 def test_a_part_that_is_its_warpgroups_only_one_is_stored_before_it_is_added_up() -> None:
     """Warpgroups that take turns hide what they store, but of the last tile nothing does."""
     some, name = "m: 192, n: 256, k: 8192", "128x192-c2p"
