@@ -320,7 +320,7 @@ def test_parts_end_the_later_the_longer_the_memory_takes() -> None:
 
 
 def test_who_adds_up_behind_a_part_of_its_own_takes_longer() -> None:
-    """Three parts of each of 33 sums and who adds them up are a wave of 132; of 34 they are more."""
+    """Three parts of 33 sums each and who adds them up are a wave of 132; of 34 they are more."""
     constants = replace(IDEAL, later_sum=1000)
     all_at_once, some_later = (
         cycles(f"m: 16, n: {128 * tiles}, k: 8192", splits=3, constants=constants)
