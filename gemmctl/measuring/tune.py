@@ -114,17 +114,18 @@ def _ways(made: Plan, kernels: Sequence[Kernel], launch: int) -> Iterator[Sequen
 
     if not made.apart:
         alone = len(made.launches) == 1
-        for choice in considered(own.groups, able, own.machine, alone):
+        for choice in considered(own.groups, able, own.machine, alone=alone):
             yield [*before, choice, *behind]
         if alone:
             yield from apart.ways(work, own.groups, able, own.machine)
         return
-    for choice in considered(own.groups, apart.sharing(able), own.machine, False):
+    for choice in considered(own.groups, apart.sharing(able), own.machine, alone=False):
         if choice.splits == 1:
             yield [*before, replace(choice, sms=made.choices[launch].sms), *behind]
     if launch == 0:
         groups = np.concatenate([launch.groups for launch in made.launches])
-        yield from ([choice] for choice in considered(groups, able, own.machine.giving(0), True))
+        whole = own.machine.giving(0)
+        yield from ([choice] for choice in considered(groups, able, whole, alone=True))
 
 
 def measure(

@@ -82,7 +82,7 @@ class Constants:
     sum_latency: float = 1500.0  # of an entry that adds up parts,
     late_part: float = 0.8  # share of the memory's time that it waits for the last of them,
     latest_part: float = 9000.0  # and cycles, at most
-    later_sum: float = 7000.0  # more where a CTA has a part before it, and so fetches its code late
+    later_sum: float = 7000.0  # more where some CTA has a part before it
     sum_value: float = 0.9  # of each part that is added up
     # What overlaps
     exposed_feed: float = 0.182  # feeding and multiplying

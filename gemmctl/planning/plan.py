@@ -250,13 +250,13 @@ def _cuts(
     The end of one that is alone is evened: of several, others would take what it leaves idle.
     """
     launches = sorts(problem, kernels, None if choices is None else len(choices))
-    even = len(launches) == 1
+    alone = len(launches) == 1
     if choices is not None:
         return [
-            (choice, _as_chosen(problem, *launch, choice, machine, even))
+            (choice, _as_chosen(problem, *launch, choice, machine, even=alone))
             for choice, launch in zip(choices, launches, strict=True)
         ]
-    if even:
+    if alone:
         ((groups, fitting),) = launches
         (whole,) = choose(problem, [groups], fitting, machine, alone=True)
         return apart.choose_apart(problem, groups, fitting, machine, whole[1]) or [whole]

@@ -342,11 +342,18 @@ def widths(problem: Problem, groups: Ints, kernel: Kernel, machine: Machine, alo
     step = WIDTH_STEP if len(groups) <= MANY_GROUPS else 2 * WIDTH_STEP
     if kernel.pingpong:
         step = max(step, kernel.box_step)
+    narrower = alone and _leaves_idle(problem, groups, kernel, machine)
+    return range(kernel.max_width, (NARROWER if narrower else NARROWEST) - 1, -step)
+
+
+def _leaves_idle(problem: Problem, groups: Ints, kernel: Kernel, machine: Machine) -> bool:
+    """Whether tiles of NARROWEST rows are less than a wave; of groups that have elements."""
+    room = _room(kernel, machine)
+    if len(groups) >= room:  # each has a tile at least
+        return False
     columns = seen(problem, kernel)
     wide = ceil_div(columns.n[groups], kernel.columns_per_tile)
-    tiles = int((ceil_div(columns.m[groups], NARROWEST) * wide).sum())
-    idle = alone and tiles < _room(kernel, machine)
-    return range(kernel.max_width, (NARROWER if idle else NARROWEST) - 1, -step)
+    return int((ceil_div(columns.m[groups], NARROWEST) * wide).sum()) < room
 
 
 def splits(whole: Grid, starts: Ints) -> list[Ints]:
