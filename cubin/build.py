@@ -76,7 +76,8 @@ class Variant:
     rows: int  # of B in a tile
     max_width: int
     consumers: int
-    cluster: int = 1
+    cluster: int = 1  # CTAs side by side, which share A
+    k_parts: int = 1  # CTAs that share a tile's K
     ctas_per_sm: int = 1
     pingpong: bool = False
     layouts: Sequence[Layouts] = (PLAIN,)  # each of which is compiled
@@ -87,9 +88,10 @@ class Variant:
 
     @property
     def name(self) -> str:
-        """Its tile, and behind a dash its cluster, pingpong (p) and unaligned B (u)."""
+        """Its tile, and behind a dash its cluster (c, k), pingpong (p) and unaligned B (u)."""
         cluster = f"c{self.cluster}" if self.cluster > 1 else ""
-        schedule = cluster + "p" * self.pingpong + "u" * self.b_unaligned
+        parts = f"k{self.k_parts}" if self.k_parts > 1 else ""
+        schedule = cluster + parts + "p" * self.pingpong + "u" * self.b_unaligned
         return f"{self.rows}x{self.max_width}" + (schedule and f"-{schedule}")
 
     @property
@@ -123,6 +125,7 @@ class Variant:
         """What is left for stages of A and B, in whole spans of the swizzle."""
         buffers, buffer_bytes = self.staging
         room = self.shared_bytes - self.consumers * buffers * buffer_bytes - self.control_bytes
+        room -= (self.k_parts - 1) * self.rows * self.max_width * 4  # sums that others send
         return room // SWIZZLE_BYTES * SWIZZLE_BYTES
 
     @property
@@ -153,6 +156,7 @@ class Variant:
             "RING_BYTES": str(self.ring_bytes),
             "MOST_STAGES": str(self.most_stages),
             "CLUSTER": str(self.cluster),
+            "K_PARTS": str(self.k_parts),
             "CTAS_PER_SM": str(self.ctas_per_sm),
             "SHARED_BYTES": str(self.shared_bytes),
             "CONTROL_BYTES": str(self.control_bytes),
@@ -172,6 +176,8 @@ VARIANTS = [
     Variant(128, 192, 2, cluster=2, layouts=[PLAIN, *ACROSS, *EXCHANGED], **PINGPONG),
     Variant(128, 256, 2, cluster=2, **COPYING),
     Variant(64, 128, 1, ctas_per_sm=2),
+    Variant(64, 128, 1, k_parts=2),
+    Variant(64, 128, 1, k_parts=4),
     Variant(64, 256, 2, layouts=EXCHANGED, **PINGPONG),
 ]
 
@@ -285,6 +291,7 @@ class Gemm:
             "most_stages": variant.most_stages,
             "threads": variant.threads,
             "cluster": variant.cluster,
+            "k_parts": variant.k_parts,
             "ctas_per_sm": variant.ctas_per_sm,
             "pingpong": variant.pingpong,
             "shared_bytes": variant.shared_bytes,
@@ -320,7 +327,7 @@ def build(to: Path, known: Mapping[str, int] | None = None) -> dict[str, object]
         for job in support:
             job.result()
     return {
-        "format": 5,
+        "format": 6,
         "compiler": f"nvcc {RELEASE}",
         "flags": FLAGS,
         "constants": CONSTANTS,

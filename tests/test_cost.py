@@ -690,7 +690,8 @@ def played(launch: Launch) -> float:
     sums = (tiles["splits"] > 0) & (tiles["k_tiles"] == 0)
     k_tiles = tiles["k_tiles"].astype(np.int64)
     k_tiles[part | sums] = -(-launch.k_tiles // launch.parts)[tiles["group"][part | sums]]
-    sharing = max(1, launch.clusters * kernel.cluster / launch.machine.sm_count)
+    k_tiles = -(-k_tiles // kernel.k_parts)
+    sharing = max(1, launch.clusters * kernel.ctas / launch.machine.sm_count)
     of_group = launch.rows / launch.high
     columns = np.maximum(of_group / 2, (64 + of_group) / 4)[tiles["group"]]
     multiply = kernel.rows // 64 * 4 * columns * k_tiles
@@ -730,6 +731,17 @@ def test_tiles_that_are_spread_among_others_count_in_that_order() -> None:
     in_order = launch.tiles[np.argsort(launch.tiles["group"], kind="stable")]
     assert played(launch) != played(replace(launch, tiles=in_order))
     assert cost.estimate(launch, some, SIMPLE) == pytest.approx(played(launch))
+
+
+def test_ctas_that_share_k_multiply_a_part_of_it_each_and_add_up_what_the_others_send() -> None:
+    gathers = replace(IDEAL, gather_latency=100.0, gather_value=2.0)
+    for k, k_parts, slices in ((640, 2, 5), (640, 4, 3), (64, 4, 1)):
+        group, name = f"m: 128, n: 64, k: {k}", f"64x128-k{k_parts}"
+        assert cycles(group, name=name) == pytest.approx(slices * SLICE / 4)
+        more = cycles(group, name=name, constants=gathers) - cycles(group, name=name)
+        assert more == pytest.approx(100 + 2 * (k_parts - 1) * 64 * 128)
+    whole = "m: 128, n: 64, k: 640"
+    assert cycles(whole, name="64x128", constants=gathers) == cycles(whole, name="64x128")
 
 
 # Several launches
@@ -797,7 +809,7 @@ def test_ends_that_are_not_the_last_count_a_little() -> None:
 def test_a_launch_keeps_its_sms_for_as_long_as_it_takes(drawn: tuple[Problem, Launch]) -> None:
     some, launch = drawn
     stay, expected = cost.stay(launch, some), cost.estimate(launch, some)
-    assert len(stay.leaves) == launch.clusters * launch.kernel.cluster
+    assert len(stay.leaves) == launch.clusters * launch.kernel.ctas
     assert stay.leaves[0] >= stay.even * (1 - 1e-9)
     assert (np.diff(stay.leaves) <= 0).all()
     if launch.kernel.ctas_per_sm == 1:

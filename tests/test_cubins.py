@@ -119,7 +119,7 @@ def test_a_file_that_is_no_manifest_is_refused(
 def test_a_manifest_of_another_format_is_refused(folder: Path) -> None:
     found = json.loads((folder / "manifest.json").read_text())
     (folder / "manifest.json").write_text(json.dumps({**found, "format": 1}))
-    with pytest.raises(DeviceUnusable, match="its format is 1, not 5"):
+    with pytest.raises(DeviceUnusable, match="its format is 1, not 6"):
         cubins.manifest()
 
 

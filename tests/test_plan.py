@@ -424,11 +424,15 @@ def costs(
 ) -> dict[Choice, float]:
     """Of all that is worth considering, each estimated in full."""
     indices = np.array(groups)
-    choices = {
-        choice: tiling.grid_of(some, indices, kernel, choice, machine)
+    able = [
+        kernel
         for kernel in KERNELS
         if kernel.multiplies == ("bf16", "bf16", "row", "col")
         and fitting.takes(kernel, some, np.arange(len(some.groups)))
+    ]
+    choices = {
+        choice: tiling.grid_of(some, indices, kernel, choice, machine)
+        for kernel in tiling.considered(able, len(groups), machine, alone)
         for choice in tiling.choices(some, indices, kernel, machine, alone)
         if split or choice.splits == 1
     }
@@ -649,6 +653,19 @@ def test_the_plan_is_for_the_gpu_that_it_is_made_for() -> None:
     some = make_problem("m: 512, n: 512, k: 64")
     (made,) = plan.make([some], KERNELS, Machine(7))
     assert {launch.machine for launch in made.launches} == {Machine(7)}
+
+
+@pytest.mark.parametrize(
+    ("group", "shares"),
+    [
+        ("m: 26, n: 1280, k: 2560", True), ("m: 20, n: 512, k: 1536", True),
+        ("m: 26, n: 1280, k: 256", False), ("m: 4096, n: 4096, k: 4096", False),
+        ("m: 16, n: 128, k: 2560, count: 200", False),
+    ],
+)  # fmt: skip
+def test_ctas_share_k_where_few_tiles_have_a_long_one(group: str, shares: bool) -> None:
+    (made,) = plan.make([make_problem(group)], KERNELS)
+    assert (made.launches[0].kernel.k_parts > 1) == shares
 
 
 OUT_OF_PROPORTION = {

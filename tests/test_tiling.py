@@ -41,6 +41,7 @@ from gemmctl.planning.tiling import (
     choices,
     seen,
 )
+from gemmctl.planning.tiling import considered as considered_kernels
 from sources import text
 from support import cut_as, make_problem
 
@@ -296,6 +297,37 @@ def test_where_k_lies_across_a_warpgroups_take_turns_at_whole_boxes_alone(
     of = next(of for of in KERNELS if of.name == name and of.a_across and not of.b_across)
     widths = [choice.width for choice in considered(some, of)]
     assert widths == list(range(of.max_width, 63, -step))
+
+
+def sharing(k_parts: int) -> Kernel:
+    """The kernel of which so many CTAs share the K of a tile."""
+    plain = ("bf16", "bf16", "row", "col")
+    return next(one for one in KERNELS if one.k_parts == k_parts and one.multiplies == plain)
+
+
+@pytest.mark.parametrize(("k_parts", "sms", "room"), [(2, 132, 66), (4, 132, 30), (4, 3, 1)])
+def test_ctas_that_share_k_are_a_cluster_of_which_fewer_fit_the_larger_it_is(
+    k_parts: int, sms: int, room: int
+) -> None:
+    of = sharing(k_parts)
+    assert (of.ctas, of.columns_per_tile) == (k_parts, of.rows)
+    some = make_problem("m: 64, n: 640, k: 4096")
+    launch = cut_as(some, np.arange(1), of, Choice(of.name, 64), Machine(sms))
+    assert (launch.room, len(launch.tiles)) == (room, 10)
+    assert launch.tiles["k_tiles"].tolist() == [64] * 10  # of all of them together
+
+
+def test_ctas_share_k_in_a_launch_alone_of_fewer_groups_than_sms() -> None:
+    both = [sharing(2), kernel("64x128")]
+    assert list(considered_kernels(both, 131, H200, alone=True)) == both
+    for groups, alone in ((132, True), (131, False)):
+        assert list(considered_kernels(both, groups, H200, alone)) == both[1:]
+        assert list(considered_kernels(both[:1], groups, H200, alone)) == both[:1]  # none else
+
+
+def test_where_ctas_share_k_no_sum_is_worth_splitting() -> None:
+    some = make_problem("m: 64, n: 64, k: 65536")
+    assert {choice.splits for choice in considered(some, sharing(2))} == {1}
 
 
 def test_k_is_split_where_whole_tiles_leave_the_gpu_idle() -> None:

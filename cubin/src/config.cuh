@@ -29,7 +29,10 @@ struct Config {
     static constexpr int max_width = MAX_WIDTH;
     static constexpr int ring_bytes = RING_BYTES;    // for stages of A and B
     static constexpr int most_stages = MOST_STAGES;  // of the narrowest tiles
-    static constexpr int cluster = CLUSTER;
+    static constexpr int cluster = CLUSTER;  // CTAs side by side along N, which share A
+    // CTAs that share a tile's K: each multiplies a part of it, and the first adds up what the others send (gather.cuh).
+    static constexpr int k_parts = K_PARTS;
+    static constexpr int ctas = cluster * k_parts;  // that tiles are handed out to together
     static constexpr int ctas_per_sm = CTAS_PER_SM;
     static constexpr int shared_bytes = SHARED_BYTES;
     static constexpr int control_bytes = CONTROL_BYTES;  // of these, for records and barriers
@@ -79,4 +82,5 @@ struct Config {
     static_assert(!c_staged || buffers * staging_bytes == STAGED_ROWS * row_bytes, "they have a piece of C");
     static_assert(parts * cluster <= FLAGS_PER_TILE, "each part has a flag of its own");
     static_assert(cluster == 1 || cluster == 2, "larger clusters leave SMs idle on an H200");
+    static_assert(k_parts == 1 || (cluster == 1 && consumers == 1), "one warpgroup has all sums of a CTA");
 };

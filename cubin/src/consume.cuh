@@ -12,6 +12,7 @@
 #include "epilogue/shuffled.cuh"
 #include "epilogue/store.cuh"
 #include "epilogue/target.cuh"
+#include "gather.cuh"
 #include "held.cuh"
 #include "maps.cuh"
 #include "multiply.cuh"
@@ -75,7 +76,8 @@ __device__ __forceinline__ void give_back(Shared<C>& shared, uint32_t n) {
 template <class C>
 __device__ __forceinline__ bool consume_tile(Shared<C>& shared, const Params& params,
                                              const Ring& ring, const Tile& tile, uint32_t n,
-                                             Cursor& stage, uint32_t& buffer, uint32_t consumer) {
+                                             Cursor& stage, uint32_t& buffer, uint32_t& gathered,
+                                             uint32_t consumer) {
     // Asked for before it is needed. Beside the sums of two blocks there is no room for it; there, some threads
     // of other warps each have it copied aside, and wait for that behind the sums. Everybody reads it after a
     // barrier of the epilogue; some still do when they ask for the next tile's D, but none when they ask for
@@ -171,11 +173,17 @@ __device__ __forceinline__ bool consume_tile(Shared<C>& shared, const Params& pa
     bool staged = false;
     if constexpr (C::c_staged)
         if (tile.k_tiles > STAGED_LOW_FROM + 2) staged = tile.flags & TILE_C_IN_SUMS;
-    switch (tile.k_tiles == 0 ? 0 : tile.width) {
+    const Slices slices = slices_of<C>(tile);
+    switch (slices.count == 0 ? 0 : tile.width) {
         case 0:
             begin_turn(0);
             pass_turn<C>(shared, stage, consumer);
             if constexpr (C::pingpong) ptx::await_copies();
+            if constexpr (C::k_parts > 1)
+                if (!adds_up<C>()) {
+                    await_room(shared, slices, gathered);
+                    break;
+                }
 #pragma unroll 1
             for (int i = 0; i < C::blocks; ++i) {
                 float sums[1][REDUCED_ROWS / 2];
@@ -216,6 +224,15 @@ __device__ __forceinline__ bool consume_tile(Shared<C>& shared, const Params& pa
                 else                                                                          \
                     multiply_tile<C, w, Joining::none>(sums, shared, ring, stage, tile, n,    \
                                                        turn, consumer, params);               \
+            }                                                                                 \
+            if constexpr (C::k_parts > 1) {                                                   \
+                if (!adds_up<C>()) {                                                          \
+                    await_room(shared, slices, gathered);                                     \
+                    send(sums[0], shared);                                                    \
+                    __syncwarp();                                                             \
+                    break;                                                                    \
+                }                                                                             \
+                gather<C>(sums[0], shared, slices, gathered);                                 \
             }                                                                                 \
             if constexpr (C::pingpong) ptx::await_copies();                                   \
             const Ending ending(tile);                                                        \
@@ -280,13 +297,14 @@ __device__ __forceinline__ void consume_tiles(Shared<C>& shared, const Params& p
     // multiplication (1.5% of `short96`).
     const Ring ring = {ptx::opaque(params.ring.stages), ptx::opaque(params.ring.stage_bytes)};
     Cursor stage = {0, 0};
-    uint32_t buffer = 0;
+    uint32_t buffer = 0, gathered = 0;
     // Opaque: what follows from the tile's number is computed anew and not kept beside the sums.
     for (uint32_t n = C::pingpong ? consumer : 0;; n = ptx::opaque(n + (C::pingpong ? 2 : 1))) {
         const Tile& tile = wait_tile(shared, n);
         if (tile.width == 0) break;
-        if (consume_tile<C>(shared, params, ring, tile, n, stage, buffer, consumer))
+        if (consume_tile<C>(shared, params, ring, tile, n, stage, buffer, gathered, consumer))
             give_back(shared, n);
     }
     if constexpr (!C::Output::half) ptx::bulk_wait();
+    if constexpr (C::k_parts > 1) await_gathered<C>(shared, gathered);
 }

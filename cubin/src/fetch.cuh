@@ -2,6 +2,7 @@
 // added to.
 #pragma once
 
+#include "gather.cuh"
 #include "maps.cuh"
 #include "ptx/bulk.cuh"
 #include "ptx/cluster.cuh"
@@ -30,8 +31,8 @@ __device__ __forceinline__ void fetch_added(const Params& params) {
     const uint32_t rank = C::cluster == 1 ? 0 : ptx::cluster_rank();
     const Groups& groups = params.groups;
     const uint32_t clusters = ptx::cluster_count();
-    uint32_t index = blockIdx.x / C::cluster;
-    if (params.tile_count > 2 * clusters) return;
+    uint32_t index = blockIdx.x / C::ctas;
+    if (params.tile_count > 2 * clusters || !adds_up<C>()) return;
 #pragma unroll 1
     for (int turn = 0; turn < (C::pingpong ? 2 : 1) && index < params.tile_count; ++turn) {
         const Tile& tile = params.tiles[index];

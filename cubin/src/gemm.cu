@@ -6,7 +6,7 @@
 // without another kernel. docs/kernel.md explains the choices.
 //
 // Roles: warp 0 loads A, B and C, warp 1 hands out tiles, the other warpgroups multiply and store. Warps 2 and
-// 3 copy a B that is unaligned, or fetch a D that is added to.
+// 3 copy a B that is unaligned, or fetch a D that is added to. Of CTAs that share the K of tiles the first one stores.
 #include <cstddef>
 
 #include "config.cuh"
@@ -43,11 +43,15 @@ __device__ __forceinline__ void ready_tiles(Shared<C>& shared) {
         ptx::barrier_init(ptx::shared_address(&shared.tile_full[i]), 1);
         if (C::c_first) ptx::barrier_init(ptx::shared_address(&shared.c_there[i]), 1);
         ptx::barrier_init(ptx::shared_address(&shared.tile_empty[i]),
-                          (C::warps + 1 + C::copying / 32) * C::cluster);
+                          (C::warps + 1 + C::copying / 32) * C::ctas);
     }
     for (int i = 0; i < C::consumers; ++i) {
         ptx::barrier_init(ptx::shared_address(&shared.turn[i]), 4);
         if constexpr (C::c_staged) ptx::barrier_init(ptx::shared_address(&shared.c_full[i]), 1);
+    }
+    if constexpr (C::k_parts > 1) {
+        ptx::barrier_init(ptx::shared_address(&shared.gathered->full), 1);
+        ptx::barrier_init(ptx::shared_address(&shared.gathered->free), C::warps);
     }
     ptx::fence_barrier_init();
 }
@@ -73,7 +77,7 @@ extern "C" __global__ void __launch_bounds__(Config::threads, Config::ctas_per_s
     } else if (threadIdx.x / 32 == 4) {
         if constexpr (C::joins) ready_ones<C::Operand>(*shared.ones);
     }
-    if constexpr (C::cluster == 1)
+    if constexpr (C::ctas == 1)
         __syncthreads();
     else
         ptx::cluster_meet();
@@ -88,7 +92,7 @@ extern "C" __global__ void __launch_bounds__(Config::threads, Config::ctas_per_s
         if (warp == 0 && ptx::elected()) load_operands<C>(shared, params, first);
         if (warp == 1 && ptx::elected()) {
             prefetch_operands<C>(params, first.group);
-            if (C::cluster == 1 || ptx::cluster_rank() == 0) hand_out_tiles<C>(shared, params);
+            if (C::ctas == 1 || ptx::cluster_rank() == 0) hand_out_tiles<C>(shared, params);
         }
         if (warp >= 2) {
             if constexpr (C::b_unaligned)

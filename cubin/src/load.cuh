@@ -1,6 +1,7 @@
 // The loader: A, B and C from global memory into the ring.
 #pragma once
 
+#include "gather.cuh"
 #include "maps.cuh"
 #include "ptx/barriers.cuh"
 #include "ptx/bulk.cuh"
@@ -178,10 +179,11 @@ __device__ __forceinline__ void load_operands(Shared<C>& shared, const Params& p
         }
         const uint32_t bytes = (C::b_unaligned ? 0 : C::b_bytes) + tile.box * C::row_bytes;
         const uint64_t once = tile.flags & TILE_ONCE ? ptx::EVICT_FIRST : ptx::NO_HINT;
+        const Slices slices = slices_of<C>(tile);
         const bool backward = tile.flags & TILE_BACKWARD;
         const int step = backward ? -K_TILE : K_TILE;
-        int column = (backward ? tile.k0 + tile.k_tiles - 1 : tile.k0) * K_TILE;
-        for (uint32_t k = 0; k < tile.k_tiles; ++k) {
+        int column = (backward ? slices.first + slices.count - 1 : slices.first) * K_TILE;
+        for (uint32_t k = 0; k < slices.count; ++k) {
             const uint32_t full = ptx::shared_address(&shared.full[stage.index]);
             const uint32_t b = stage_address(shared, ring, stage.index);
             const uint32_t a = b + C::b_bytes;
@@ -194,7 +196,7 @@ __device__ __forceinline__ void load_operands(Shared<C>& shared, const Params& p
             column += step;
             stage.advance(ring);
         }
-        if (tile.c_stages > 0 && !c_first) {
+        if (tile.c_stages > 0 && !c_first && adds_up<C>()) {
             if (tile.flags & TILE_RESIDUES)
                 load_c_residues(shared, params, tile, b_row, new_group, stage);
             else

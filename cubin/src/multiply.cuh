@@ -3,6 +3,7 @@
 
 #include <type_traits>
 
+#include "gather.cuh"
 #include "ptx/barriers.cuh"
 #include "ptx/memory.cuh"
 #include "ptx/wgmma.cuh"
@@ -58,7 +59,7 @@ __device__ __forceinline__ void multiply_tile(Sums<C, width>& sums, Shared<C>& s
                                               const Ring& ring, Cursor& stage, const Tile& tile,
                                               uint32_t n, uint32_t turn, uint32_t consumer,
                                               const Params& params) {
-    const uint32_t k_tiles = tile.k_tiles;
+    const uint32_t k_tiles = slices_of<C>(tile).count;
     uint32_t previous = 0, k = 1;
     const auto next = [&]() {
         previous = stage.index;

@@ -33,7 +33,7 @@ template <class C>
 __device__ __forceinline__ void release_tile(Shared<C>& shared, uint32_t n) {
     const uint32_t barrier = ptx::shared_address(&shared.tile_empty[n % RECORDS]);
     ptx::release_to_copies();
-    if constexpr (C::cluster == 1)
+    if constexpr (C::ctas == 1)
         ptx::barrier_arrive(barrier);
     else
         ptx::barrier_arrive_remote_relaxed(ptx::map_to_rank(barrier, 0));
@@ -50,7 +50,7 @@ __device__ __forceinline__ void wait_released(Shared<C>& shared, uint32_t n) {
 // want it, in the first instructions of the kernel. (%clusterid would be a division of floats.)
 template <class C>
 __device__ __forceinline__ Tile first_tile(const Params& params, bool wanted) {
-    const auto at = reinterpret_cast<uint64_t>(&params.tiles[blockIdx.x / C::cluster]);
+    const auto at = reinterpret_cast<uint64_t>(&params.tiles[blockIdx.x / C::ctas]);
     Tile tile;
 #pragma unroll
     for (uint32_t i = 0; i < sizeof(Tile) / 16; ++i)
@@ -71,7 +71,7 @@ __device__ __forceinline__ void show_first_tile(Shared<C>& shared, const Tile& t
 // other, and a GPC draws no more than 0.7 TB/s; so of these, as many in every row of numbers have one.
 template <class C>
 __device__ __forceinline__ uint32_t second_tile(uint32_t number, uint32_t clusters, uint32_t count) {
-    if constexpr (C::cluster > 1) return clusters + number;
+    if constexpr (C::ctas > 1) return clusters + number;
     const uint32_t seconds = min(count - clusters, clusters), before = number * seconds / clusters;
     return (number + 1) * seconds / clusters > before ? clusters + before : count;
 }
@@ -90,18 +90,18 @@ __device__ __forceinline__ uint32_t second_tile(uint32_t number, uint32_t cluste
 template <class C>
 __device__ __forceinline__ void hand_out_tiles(Shared<C>& shared, const Params& params) {
     const uint32_t clusters = ptx::cluster_count(), count = params.tile_count;
-    uint32_t index = blockIdx.x / C::cluster, n = 0, done = 0;
+    uint32_t index = blockIdx.x / C::ctas, n = 0, done = 0;
     const auto copy = [&](uint32_t n, uint32_t index) {
         const void* record = params.tiles + index;
         const uint32_t full = ptx::shared_address(&shared.tile_full[n % RECORDS]);
         const uint32_t to = ptx::shared_address(&shared.tiles[n % RECORDS]);
-        if constexpr (C::cluster == 1) {
+        if constexpr (C::ctas == 1) {
             ptx::barrier_expect(full, sizeof(Tile));
             ptx::bulk_load(to, record, sizeof(Tile), full);
         } else {
-            for (uint32_t rank = 0; rank < C::cluster; ++rank)
+            for (uint32_t rank = 0; rank < C::ctas; ++rank)
                 ptx::barrier_expect_remote(ptx::map_to_rank(full, rank), sizeof(Tile));
-            ptx::bulk_load_multicast(to, record, sizeof(Tile), full, (1 << C::cluster) - 1);
+            ptx::bulk_load_multicast(to, record, sizeof(Tile), full, (1 << C::ctas) - 1);
         }
     };
     do {

@@ -8,6 +8,7 @@
 #include "epilogue/joined.cuh"
 #include "epilogue/staging.cuh"
 #include "epilogue/target.cuh"
+#include "gather.cuh"
 #include "records.cuh"
 
 // What a warpgroup finds of its tiles while it multiplies them; where there are two, by turns.
@@ -30,6 +31,7 @@ template <class C>
 struct Shared {
     alignas(1024) uint8_t ring[C::ring_bytes];
     alignas(1024) Staging<C::buffers, C::staging_bytes> staging[C::consumers];
+    Part<C::max_width> parts[C::k_parts - 1];  // that the other CTAs have multiplied
     // That a bias is multiplied by. compute-sanitizer takes them for as many rows as a tile has, wherever the next
     // one lies by its descriptor, so there is as much behind them.
     Ones ones[C::joins ? 1 : 0];
@@ -46,4 +48,5 @@ struct Shared {
     uint64_t c_there[C::c_first ? RECORDS : 1];
     const TensorMap* added[C::adds ? C::consumers : 1];  // that of a D that is added to
     uint64_t c_full[C::c_staged ? C::consumers : 1];  // that a piece of C is in the staging buffers
+    Gathered gathered[C::k_parts > 1 ? 1 : 0];
 };

@@ -20,7 +20,7 @@ from gemmctl.kernels.constants import BOX_ROWS, K_TILE, SHUFFLED_BYTES, WIDTH_ST
 Ints = npt.NDArray[np.int64]
 
 VARIABLE = "GEMMCTL_CUBINS"
-FORMAT = 5  # of manifest.json, as cubin/build.py writes it
+FORMAT = 6  # of manifest.json, as cubin/build.py writes it
 NARROW = 32  # rows of A of a tile that has hardly more to multiply than to load
 OPERAND_BYTES = 2  # of an element of A or B, in all kernels there are
 CONSTANTS = {name: value for name, value in vars(constants).items() if name.isupper()}
@@ -32,8 +32,9 @@ class Kernel:
 
     A CTA computes ``rows`` columns of D (rows of B as it is stored, on wgmma's M) by up to
     ``max_width`` rows of D (rows of A, on wgmma's N). ``cluster`` CTAs lie side by side along
-    D's columns and share one tile of A. The warpgroups that multiply share every tile
-    (cooperative) or, ``pingpong``, have one each and take turns.
+    D's columns and share one tile of A, or ``k_parts`` have the same tile and share its K. The
+    warpgroups that multiply share every tile (cooperative) or, ``pingpong``, have one each and take
+    turns.
 
     With ``b_unaligned`` it takes a K-major B whose rows begin anywhere, and A as ``Packing`` says
     that it is woven.
@@ -58,6 +59,7 @@ class Kernel:
     most_stages: int  # of its narrowest tiles
     threads: int
     cluster: int
+    k_parts: int
     ctas_per_sm: int
     pingpong: bool
     shared_bytes: int
@@ -155,6 +157,11 @@ class Kernel:
     def stages(self, widest: Ints | int) -> Ints:
         """Stages that the ring then has."""
         return np.minimum(self.most_stages, self.ring_bytes // self.stage_bytes(widest))
+
+    @property
+    def ctas(self) -> int:
+        """CTAs that are launched as a cluster, and get tiles together."""
+        return self.cluster * self.k_parts
 
     @property
     def columns_per_tile(self) -> int:

@@ -108,7 +108,7 @@ def _ways(made: Plan, kernels: Sequence[Kernel], launch: int) -> Iterator[Sequen
     def considered(
         groups: Ints, some: Sequence[Kernel], machine: Machine, alone: bool
     ) -> Iterator[Choice]:
-        for kernel in some:
+        for kernel in tiling.considered(some, len(groups), machine, alone):
             if fitting.takes(kernel, work, groups):
                 yield from tiling.choices(work, groups, kernel, machine, alone)
 

@@ -129,7 +129,7 @@ class TuneCache:
             kernel = {kernel.name: kernel for kernel in fitting}[choice.kernel]
             if {type(choice.width), type(choice.splits), type(choice.sms)} != {int}:
                 raise TypeError
-            if choice.sms not in (0, *range(kernel.cluster, self._machine.sm_count)):
+            if choice.sms not in (0, *range(kernel.ctas, self._machine.sm_count)):
                 raise ValueError
             if choice.width not in range(WIDTH_STEP, kernel.max_width + 1, WIDTH_STEP):
                 raise ValueError

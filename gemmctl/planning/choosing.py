@@ -203,6 +203,7 @@ def _considered(
     alone: bool,
 ) -> tuple[_Launches, list[_Way]]:
     """Launches, and all ways to cut them that are worth considering."""
+    kernels = tiling.considered(kernels, sum(map(len, launches)), machine, alone)
     groups, ends = np.concatenate(launches), np.cumsum([len(launch) for launch in launches])
     one_of = {kernel.d_across: kernel for kernel in kernels}
     asked = {exchanged: asked_of(problem, groups, one) for exchanged, one in one_of.items()}

@@ -84,6 +84,9 @@ class Constants:
     latest_part: float = 9000.0  # and cycles, at most
     later_sum: float = 7000.0  # more where some CTA has a part before it
     sum_value: float = 0.9  # of each part that is added up
+    # The same where CTAs of a cluster share K
+    gather_latency: float = 1500.0
+    gather_value: float = 0.2
     # What overlaps
     exposed_feed: float = 0.182  # feeding and multiplying
     exposed_turn: float = 0.0163  # one warpgroup's epilogue and the other's multiplying
@@ -205,7 +208,7 @@ def stay(
     leaves[0] = last
     return Stay(
         alone=alone,
-        leaves=np.repeat(leaves, launch.kernel.cluster),
+        leaves=np.repeat(leaves, launch.kernel.ctas),
         even=even,
         rounds=entries / clusters,
         halves=launch.kernel.ctas_per_sm > 1,
@@ -243,6 +246,8 @@ def times_of(work: Work, constants: Constants) -> Times:
         for name, share in work.steps.items()
     )
     per_value = per_value * lined
+    gather = constants.gather_latency + constants.gather_value * work.gathers * work.values
+    latency = latency + np.where(work.gathers, gather, 0.0)
     store = latency + per_value * work.values
     whole, end = _tile(work, _multiplying(work, work.k_tiles, store, constants), store, constants)
     widest = np.where((work.uneven > 1) & (work.parts == 1), whole * work.uneven, 0.0)

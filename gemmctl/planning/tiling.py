@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
 import numpy as np
 
@@ -43,6 +45,9 @@ BEGUN_K = 512
 # Runs of rows in a tile from which they are shuffled: lines of D of 128 bytes leave whole by way of
 # shared memory (`bmm64`, with two runs, took 1.01 of the time on an H100, 1.03 to 1.06 on an H200).
 SHUFFLED_RUNS = 3
+# Share of the SMs that clusters of more than two CTAs find, each of which has to lie in one GPC: on
+# an H100 there is room for 30 of four and for 15 of eight. How many depends on the card.
+CLUSTERED_SMS = Fraction(11, 12)
 WGMMA_FLOP = 4096  # dense 16-bit floating-point operations per cycle and SM
 
 
@@ -267,7 +272,21 @@ def _boxes(rows: Ints, kernel: Kernel) -> Ints:
 
 
 def _room(kernel: Kernel, machine: Machine) -> int:
-    return (machine.given or machine.sm_count) * kernel.ctas_per_sm // kernel.cluster
+    sms = machine.given or machine.sm_count
+    share = CLUSTERED_SMS if kernel.ctas > 2 else 1
+    return max(1, int(sms * kernel.ctas_per_sm * share) // kernel.ctas)
+
+
+def considered(
+    kernels: Sequence[Kernel], groups: int, machine: Machine, alone: bool
+) -> Sequence[Kernel]:
+    """The kernels that are worth considering for a launch of so many groups, or all there are.
+
+    Where each CTA can have a tile for itself, or another launch fills the SMs, none shares K.
+    """
+    if alone and groups < machine.sm_count:
+        return kernels
+    return [kernel for kernel in kernels if kernel.k_parts == 1] or kernels
 
 
 def _worth_finer(widths: Ints, tiles: Ints, saved: Ints, room: int, starts: Ints) -> Flags:
@@ -360,8 +379,10 @@ def splits(whole: Grid, starts: Ints) -> list[Ints]:
     """For each launch, the numbers of parts that its longest sum is worth splitting into, or 1.
 
     The most are MOST_PARTS for each cluster, of all sums of the launch, or as stay long enough.
-    Fewer are added up sooner.
+    Fewer are added up sooner. Where CTAs share K there are none.
     """
+    if whole.kernel.k_parts > 1:
+        return []
     work = np.maximum(1, np.add.reduceat(whole.whole * whole.k_tiles, starts))
     longest = np.maximum.reduceat(whole.k_tiles, starts)
     fitting = longest * whole.room * MOST_PARTS // work

@@ -76,11 +76,12 @@ class Work:
     parts: Ints
     sums: Ints
     first: Flags  # whether its tiles come before all others
-    k_tiles: Ints
+    k_tiles: Ints  # that a CTA multiplies of a whole tile
     sharing: Floats  # CTAs that an SM's tensor cores and loads are shared by
     stages: Ints  # of the ring, that hide latency
     last_wave: Floats  # share of a cluster's tiles that are in its last wave
     joint: bool | Flags  # whether CTAs of a cluster share them
+    gathers: int | Ints  # sums of other CTAs that the first of a cluster adds to its own
     pingpong: Flags | bool
     late: Floats  # share of tiles that are drawn while the one before is at work, no sooner
     shared: Flags | bool  # whether two CTAs fit on an SM
@@ -178,7 +179,7 @@ def work_of(launches: Grid, asked: Asked, starts: Ints = ALONE) -> Work:
     # Of A in a stage, with those that are not there: without, choices are as good (docs/kernel.md).
     rows = launches.boxes
     in_ring = kernel.stages(np.maximum.reduceat(rows, starts))
-    on_sm = ceil_div(of * kernel.cluster, sms)  # CTAs that share it
+    on_sm = ceil_div(of * kernel.ctas, sms)  # CTAs that share it
     of_a = rows / kernel.cluster
     beside = np.minimum(high, np.maximum(PANEL_ROWS / launches.widths, of / wide))
     boxes = BOX_ROWS if kernel.a_across else rows
@@ -191,16 +192,17 @@ def work_of(launches: Grid, asked: Asked, starts: Ints = ALONE) -> Work:
         entries=entries,
         clusters=clusters,
         sms=np.full_like(starts, sms),
-        clustered=np.full(len(starts), kernel.cluster > 1),
+        clustered=np.full(len(starts), kernel.ctas > 1),
         whole=launches.whole,
         parts=launches.parts,
         sums=launches.sums,
         first=come_first(launches, starts),
-        k_tiles=launches.k_tiles,
-        sharing=np.maximum(1.0, of * kernel.cluster / sms),
+        k_tiles=ceil_div(launches.k_tiles, kernel.k_parts),
+        sharing=np.maximum(1.0, of * kernel.ctas / sms),
         stages=np.minimum(each(in_ring, starts, launches.groups), ENOUGH_STAGES // on_sm),
         last_wave=each(clusters / entries, starts, launches.groups),
         joint=kernel.cluster > 1,
+        gathers=kernel.k_parts - 1,
         pingpong=kernel.pingpong,
         late=_late(launches, starts, entries, clusters),
         shared=kernel.ctas_per_sm > 1,

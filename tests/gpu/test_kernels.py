@@ -1251,11 +1251,11 @@ def test_so_many_clusters_have_so_many_places_on_the_chip(
 def test_lists_that_end_where_tiles_begin_to_be_drawn_are_right_again_and_again(
     device: CudaDevice, kernel: Kernel, waves: int, more: int
 ) -> None:
-    room = kernel.ctas_per_sm * device.machine.sm_count // kernel.cluster
+    room = device.room(device.function(kernel.file, kernel.symbol, kernel.shared_bytes), kernel)
     one = f"{{m: 33, n: 64, k: 128, {padded(kernel, 33, 64, 128)}, count: {waves * room + more}}}"
     made = planned(f"{head_of(kernel)}  - {{name: x, groups: [{one}]}}\n", kernel)
     (launch,) = made.launches
-    assert len(launch.tiles) - waves * launch.room == more
+    assert len(launch.tiles) - waves * room == more
     spec = DataSpec("int", 8)
     with ran(device, made, spec) as session:
         repeat_alike(session, made, 5)

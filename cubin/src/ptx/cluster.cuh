@@ -31,4 +31,13 @@ __device__ __forceinline__ uint32_t map_to_rank(uint32_t address, uint32_t rank)
     return remote;
 }
 
+// Stores four words at `to` in another CTA, and counts their bytes at its barrier `full`; both are addresses from
+// map_to_rank.
+__device__ __forceinline__ void store_remote(uint32_t to, uint32_t full, float x, float y, float z, float w) {
+    asm volatile(
+        "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%2, %3, %4, %5}, [%1];" ::"r"(to),
+        "r"(full), "f"(x), "f"(y), "f"(z), "f"(w)
+        : "memory");
+}
+
 }  // namespace ptx

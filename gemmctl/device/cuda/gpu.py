@@ -192,8 +192,8 @@ class Gpu:
         """
         if kernel.file not in self._room:
             threads, nbytes = kernel.threads, kernel.shared_bytes
-            if kernel.cluster > 1:
-                config = _launch_config((kernel.cluster, 1), threads, nbytes, kernel.cluster)
+            if kernel.ctas > 1:
+                config = _launch_config((kernel.ctas, 1), threads, nbytes, kernel.ctas)
                 count = call(driver.cuOccupancyMaxActiveClusters, function, config)
             else:
                 per_sm = driver.cuOccupancyMaxActiveBlocksPerMultiprocessor
@@ -211,11 +211,11 @@ class Gpu:
 
         A share of a GPU, where not every SM is to be had, is not looked at: they stay as they are.
         """
-        key = kernel.cluster, clusters
+        key = kernel.ctas, clusters
         if key not in self._places:
             try:
                 alone = self._sms(1, self.machine.sm_count, kernel.shared_bytes)
-                joined = self._sms(kernel.cluster, clusters, kernel.shared_bytes)
+                joined = self._sms(kernel.ctas, clusters, kernel.shared_bytes)
                 self._places[key] = placement.places(alone, joined)
             except DeviceHung:
                 raise

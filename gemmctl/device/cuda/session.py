@@ -233,11 +233,11 @@ class CudaSession:
         kernel = ready.launch.kernel
         self.device.launch(
             ready.function,
-            (ready.clusters * kernel.cluster, 1),
+            (ready.clusters * kernel.ctas, 1),
             kernel.threads,
             [ready.params],
             shared_bytes=kernel.shared_bytes,
-            cluster=kernel.cluster,
+            cluster=kernel.ctas,
             cooperative=ready.launch.slots > 0,  # some CTAs wait for what others compute
             stream=stream,
         )

@@ -59,7 +59,7 @@ def load(device: Gpu, launch: Launch) -> Loaded:
     """
     kernel, tiles, k_tiles = launch.kernel, launch.tiles, launch.k_tiles
     function = device.function(kernel.file, kernel.symbol, kernel.shared_bytes)
-    clusters, single = min(launch.clusters, device.room(function, kernel)), kernel.cluster == 1
+    clusters, single = min(launch.clusters, device.room(function, kernel)), kernel.ctas == 1
     order = np.arange(len(tiles))
     if clusters:
         places = np.arange(clusters) if single else device.places(kernel, clusters)
