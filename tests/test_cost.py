@@ -132,7 +132,7 @@ def test_a_tile_that_comes_first_in_a_long_list_ends_last_only_if_it_takes_longe
     assert cycles(tiles(LONG), tiles(1, k=64 * slices)) == pytest.approx(takes * SLICE)
 
 
-@pytest.mark.parametrize(("count", "times"), [(1, 1), (132, 1), (198, 1.5), (264, 2)])
+@pytest.mark.parametrize(("count", "times"), [(1, 1), (132, 1), (198, 2), (264, 2)])
 def test_two_ctas_on_one_sm_share_it(count: int, times: float) -> None:
     alone = cycles("m: 128, n: 64, k: 64", name="64x128")
     assert cycles(f"m: 128, n: {64 * count}, k: 64", name="64x128") == times * alone
@@ -691,7 +691,7 @@ def played(launch: Launch) -> float:
     k_tiles = tiles["k_tiles"].astype(np.int64)
     k_tiles[part | sums] = -(-launch.k_tiles // launch.parts)[tiles["group"][part | sums]]
     k_tiles = -(-k_tiles // kernel.k_parts)
-    sharing = max(1, launch.clusters * kernel.ctas / launch.machine.sm_count)
+    sharing = -(-launch.clusters * kernel.ctas // launch.machine.sm_count)
     of_group = launch.rows / launch.high
     columns = np.maximum(of_group / 2, (64 + of_group) / 4)[tiles["group"]]
     multiply = kernel.rows // 64 * 4 * columns * k_tiles

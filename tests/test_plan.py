@@ -499,11 +499,12 @@ def test_how_many_groups_are_cut_at_one_time_changes_no_choice(
 
 
 def alone(some: Problem) -> list[tuple[Choice, Grid]]:
-    """How each launch is cut as is fastest by itself."""
-    return [
-        choosing.choose(some, [groups], fitting, H200)[0]
+    """How each launch is cut that is to run beside others, as is fastest by itself."""
+    found = [
+        choosing._fastest(*choosing._considered(some, [groups], fitting, H200, True, False, True))
         for groups, fitting in plan.alike(some, KERNELS)
     ]
+    return [(one.choice, one.planned) for one in found]
 
 
 def cycles(some: Problem, launches: Sequence[Grid]) -> float:

@@ -55,6 +55,7 @@ class _Launches:
     starts: Ints  # where the groups of each launch begin
     asked: Mapping[bool, Asked]  # by whether a kernel exchanges operands
     machine: Machine
+    beside: bool  # whether they run side by side
 
     def cut(self, kernel: Kernel, widths: Ints, splits: Ints) -> tuple[Grid, Ints]:
         """All of them for each of some widths, one width after another, and where each begins.
@@ -126,7 +127,7 @@ def choose_beside(
     Each as is fastest by itself, but where not all CTAs of these find an SM at once.
     """
     considered = [
-        _considered(problem, [groups], kernels, machine, split=True, alone=False)
+        _considered(problem, [groups], kernels, machine, split=True, alone=False, beside=True)
         for groups, kernels in launches
     ]
     best = [_fastest(*one) for one in considered]
@@ -201,13 +202,14 @@ def _considered(
     machine: Machine,
     split: bool,
     alone: bool,
+    beside: bool = False,
 ) -> tuple[_Launches, list[_Way]]:
     """Launches, and all ways to cut them that are worth considering."""
     kernels = tiling.considered(kernels, sum(map(len, launches)), machine, alone)
     groups, ends = np.concatenate(launches), np.cumsum([len(launch) for launch in launches])
     one_of = {kernel.d_across: kernel for kernel in kernels}
     asked = {exchanged: asked_of(problem, groups, one) for exchanged, one in one_of.items()}
-    everything = _Launches(problem, groups, np.append(0, ends[:-1]), asked, machine)
+    everything = _Launches(problem, groups, np.append(0, ends[:-1]), asked, machine, beside)
     at_once = max(1, AT_ONCE // len(groups))
     ways: list[_Way] = []
     for kernel in kernels:
@@ -230,7 +232,7 @@ def _ways(launches: _Launches, kernel: Kernel, widths: Ints, split: bool) -> Ite
             widths, splits = widths[np.nonzero(worth)[0]], every[worth]
             cut, starts = launches.cut(kernel, widths, splits)
     asked = launches.asked[kernel.d_across].repeated(len(widths))
-    bounds = cost.at_least(cut, asked, starts).reshape(splits.shape)
+    bounds = cost.at_least(cut, asked, starts, beside=launches.beside).reshape(splits.shape)
     for width, parts, bound in zip(widths.tolist(), splits, bounds, strict=True):
         yield _Way(kernel, width, parts, bound)
 
@@ -268,7 +270,7 @@ def _least(
         elif playing.exact(planned, asks):
             found = bounds[index]
         else:
-            found = cost.estimate(planned, launches.problem, asked=asks)
+            found = cost.estimate(planned, launches.problem, asked=asks, beside=launches.beside)
         if (found, index) < (least, best):
             least, best, cut, later = found, index, planned, even and not evens
     assert cut is not None  # there is a way at least

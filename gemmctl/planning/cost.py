@@ -98,15 +98,20 @@ FITTED = Constants()
 
 
 def estimate(
-    launch: Grid, problem: Problem, constants: Constants = FITTED, asked: Asked | None = None
+    launch: Grid,
+    problem: Problem,
+    constants: Constants = FITTED,
+    asked: Asked | None = None,
+    beside: bool = False,
 ) -> float:
     """Cycles a launch takes: the longer of its work on the SMs and its bytes from memory.
 
     Some of the shorter shows, too: it does not hide all the time, and what it does costs power.
-    ``asked`` is what ``asked_of`` says of the launch, where that is known.
+    ``asked`` is what ``asked_of`` says of the launch, where that is known; ``beside``: whether
+    others run beside it.
     """
     asked = asked or asked_of(problem, launch.groups, launch.kernel, launch.share)
-    work = work_of(launch, asked)
+    work = work_of(launch, asked, accompanied=beside)
     return taken(launch, problem, asked, work, times_of(work, constants), constants)
 
 
@@ -186,7 +191,7 @@ def stay(
     that, those with several one after the other.
     """
     asked = asked or asked_of(problem, launch.groups, launch.kernel, launch.share)
-    work = work_of(launch, asked)
+    work = work_of(launch, asked, accompanied=True)
     times = times_of(work, constants)
     even = float(together(work, times, mean_busy(work, times), constants)[0])
     busy = _busy(launch, problem, asked, work, times)
@@ -216,14 +221,18 @@ def stay(
 
 
 def at_least(
-    launches: Grid, asked: Asked, starts: Ints = ALONE, constants: Constants = FITTED
+    launches: Grid,
+    asked: Asked,
+    starts: Ints = ALONE,
+    constants: Constants = FITTED,
+    beside: bool = False,
 ) -> Floats:
     """Cycles that each of some launches takes at least by ``estimate``, in a fraction of its time.
 
     The groups of a launch begin at ``starts`` and end with the next one's. What ``estimate`` finds
     for a launch that is ``exact``.
     """
-    work = work_of(launches, asked, starts)
+    work = work_of(launches, asked, starts, beside)
     times = times_of(work, constants)
     return together(work, times, least_busy(work, times), constants)
 

@@ -77,7 +77,7 @@ class Work:
     sums: Ints
     first: Flags  # whether its tiles come before all others
     k_tiles: Ints  # that a CTA multiplies of a whole tile
-    sharing: Floats  # CTAs that an SM's tensor cores and loads are shared by
+    sharing: Floats  # CTAs that share an SM, where there are most; beside others, on the average
     stages: Ints  # of the ring, that hide latency
     last_wave: Floats  # share of a cluster's tiles that are in its last wave
     joint: bool | Flags  # whether CTAs of a cluster share them
@@ -164,8 +164,11 @@ def _starts(leading: Ints, size: int) -> Ints:
     return np.gcd(row_bytes, LINE_BYTES)
 
 
-def work_of(launches: Grid, asked: Asked, starts: Ints = ALONE) -> Work:
-    """What there is to do, of launches whose groups begin at ``starts``."""
+def work_of(launches: Grid, asked: Asked, starts: Ints = ALONE, accompanied: bool = False) -> Work:
+    """What there is to do, of launches whose groups begin at ``starts``.
+
+    Of an ``accompanied`` launch, beside others, it is not known which SMs have two of its CTAs.
+    """
     kernel, sms = launches.kernel, launches.machine.sm_count
     entries = np.add.reduceat(launches.entries, starts)
     clusters = np.minimum(launches.room, entries)
@@ -198,7 +201,9 @@ def work_of(launches: Grid, asked: Asked, starts: Ints = ALONE) -> Work:
         sums=launches.sums,
         first=come_first(launches, starts),
         k_tiles=ceil_div(launches.k_tiles, kernel.k_parts),
-        sharing=np.maximum(1.0, of * kernel.ctas / sms),
+        sharing=np.maximum(1.0, of * kernel.ctas / sms)
+        if accompanied
+        else on_sm.astype(np.float64),
         stages=np.minimum(each(in_ring, starts, launches.groups), ENOUGH_STAGES // on_sm),
         last_wave=each(clusters / entries, starts, launches.groups),
         joint=kernel.cluster > 1,
