@@ -230,7 +230,7 @@ def at_least(
     """Cycles that each of some launches takes at least by ``estimate``, in a fraction of its time.
 
     The groups of a launch begin at ``starts`` and end with the next one's. What ``estimate`` finds
-    for a launch that is ``exact``.
+    for a launch that is ``exact``, of launches ``beside`` others for one that is.
     """
     work = work_of(launches, asked, starts, beside)
     times = times_of(work, constants)
