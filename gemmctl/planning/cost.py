@@ -111,7 +111,7 @@ def estimate(
     others run beside it.
     """
     asked = asked or asked_of(problem, launch.groups, launch.kernel, launch.share)
-    work = work_of(launch, asked, accompanied=beside)
+    work = work_of(launch, asked, beside=beside)
     return taken(launch, problem, asked, work, times_of(work, constants), constants)
 
 
@@ -191,7 +191,7 @@ def stay(
     that, those with several one after the other.
     """
     asked = asked or asked_of(problem, launch.groups, launch.kernel, launch.share)
-    work = work_of(launch, asked, accompanied=True)
+    work = work_of(launch, asked, beside=True)
     times = times_of(work, constants)
     even = float(together(work, times, mean_busy(work, times), constants)[0])
     busy = _busy(launch, problem, asked, work, times)

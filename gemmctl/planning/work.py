@@ -164,10 +164,10 @@ def _starts(leading: Ints, size: int) -> Ints:
     return np.gcd(row_bytes, LINE_BYTES)
 
 
-def work_of(launches: Grid, asked: Asked, starts: Ints = ALONE, accompanied: bool = False) -> Work:
+def work_of(launches: Grid, asked: Asked, starts: Ints = ALONE, beside: bool = False) -> Work:
     """What there is to do, of launches whose groups begin at ``starts``.
 
-    Of an ``accompanied`` launch, beside others, it is not known which SMs have two of its CTAs.
+    Of a launch ``beside`` others it is not known which SMs have two of its CTAs.
     """
     kernel, sms = launches.kernel, launches.machine.sm_count
     entries = np.add.reduceat(launches.entries, starts)
@@ -184,7 +184,7 @@ def work_of(launches: Grid, asked: Asked, starts: Ints = ALONE, accompanied: boo
     in_ring = kernel.stages(np.maximum.reduceat(rows, starts))
     on_sm = ceil_div(of * kernel.ctas, sms)  # CTAs that share it
     of_a = rows / kernel.cluster
-    beside = np.minimum(high, np.maximum(PANEL_ROWS / launches.widths, of / wide))
+    readers = np.minimum(high, np.maximum(PANEL_ROWS / launches.widths, of / wide))
     boxes = BOX_ROWS if kernel.a_across else rows
     across = kernel.rows * asked.crossing_b + of_a * asked.crossing_a
     within = kernel.rows * asked.within_b + of_a * asked.within_a
@@ -201,9 +201,7 @@ def work_of(launches: Grid, asked: Asked, starts: Ints = ALONE, accompanied: boo
         sums=launches.sums,
         first=come_first(launches, starts),
         k_tiles=ceil_div(launches.k_tiles, kernel.k_parts),
-        sharing=np.maximum(1.0, of * kernel.ctas / sms)
-        if accompanied
-        else on_sm.astype(np.float64),
+        sharing=np.maximum(1.0, of * kernel.ctas / sms) if beside else on_sm.astype(np.float64),
         stages=np.minimum(each(in_ring, starts, launches.groups), ENOUGH_STAGES // on_sm),
         last_wave=each(clusters / entries, starts, launches.groups),
         joint=kernel.cluster > 1,
@@ -221,7 +219,7 @@ def work_of(launches: Grid, asked: Asked, starts: Ints = ALONE, accompanied: boo
         fresh=np.minimum(1.0, (asked.of_a + asked.of_b) / np.maximum(slices * fed, 1.0)),
         crossed=across * (K_TILE * size),
         within=within * (K_TILE * size),
-        crowded=kernel.rows * (K_TILE * size) * beside / CROWD,
+        crowded=kernel.rows * (K_TILE * size) * readers / CROWD,
         uneven=np.maximum(launches.widths / width, 1.0),
         values=held * width,
         sum_values=REDUCED_ROWS * held,
