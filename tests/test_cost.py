@@ -30,7 +30,8 @@ KERNELS = cubins.manifest().kernels
 # Nothing takes time but to multiply.
 NOTHING = dict.fromkeys((field.name for field in fields(Constants)), 0.0)
 AT_ONCE = dict.fromkeys((name for name in NOTHING if name.endswith("_bytes")), inf)
-IDEAL = Constants(**{**NOTHING, **AT_ONCE, "write": 1.0, "lined": 1.0, "shuffled": 1.0})
+SHARES = dict.fromkeys(("write", "lined", "shuffled", "gather_memory"), 1.0)
+IDEAL = Constants(**{**NOTHING, **AT_ONCE, **SHARES})
 BOTH = ("128x256", "128x256-c2")  # without clusters and with
 SLICE = 2 * 128 * 256 * 64 / WGMMA_FLOP  # cycles to multiply a tile of 128x256 by 64 of K
 
@@ -656,7 +657,8 @@ def test_no_launch_is_faster_than_its_tensor_cores_or_its_memory(
     c = some.columns
     nbytes = 2 * int((c.m * c.k + c.n * c.k).sum())
     assert expected >= 2 * launch.padded_macs / WGMMA_FLOP / sms
-    assert expected >= nbytes / FITTED.memory_bytes / sms
+    share = FITTED.gather_memory if launch.kernel.k_parts > 1 else 1
+    assert expected >= share * nbytes / FITTED.memory_bytes / sms
 
 
 # What shows of a pingpong tile sooner no longer shows at the end: so exposed_turn is none of these,
@@ -742,6 +744,30 @@ def test_ctas_that_share_k_multiply_a_part_of_it_each_and_add_up_what_the_others
         assert more == pytest.approx(100 + 2 * (k_parts - 1) * 64 * 128)
     whole = "m: 128, n: 64, k: 640"
     assert cycles(whole, name="64x128", constants=gathers) == cycles(whole, name="64x128")
+
+
+def test_where_ctas_share_k_the_ring_fills_while_all_but_the_first_tiles_are_stored() -> None:
+    waits = replace(IDEAL, stage_latency=11e4, gather_latency=100.0, gather_shown=2.0)
+    one, four = (f"m: 128, n: {64 * 66 * rounds}, k: 640" for rounds in (1, 4))
+    name = "64x128-k2"
+    alone = cycles(one, name=name, constants=waits)
+    assert alone > 5 * 11e4 / 11
+    assert cycles(four, name=name, constants=waits) == pytest.approx(4 * alone - (4 - 1) * 50)
+
+
+def test_nothing_hides_that_takes_longer_than_the_slices() -> None:
+    stores = replace(IDEAL, gather_latency=100.0)
+    one, four = (f"m: 128, n: {64 * 66 * rounds}, k: 640" for rounds in (1, 4))
+    alone = cycles(one, name="64x128-k2", constants=stores)
+    assert cycles(four, name="64x128-k2", constants=stores) == pytest.approx(4 * alone)
+
+
+def test_the_memory_hands_out_sooner_what_ctas_that_share_k_read() -> None:
+    sooner = replace(SLOW_MEMORY, gather_memory=0.5)
+    group = "m: 16, n: 6400, k: 640"
+    for name, share in (("64x128-k2", 0.5), ("64x128-k4", 0.5), ("64x128", 1.0)):
+        expected = share * cycles(group, name=name, constants=SLOW_MEMORY)
+        assert cycles(group, name=name, constants=sooner) == pytest.approx(expected)
 
 
 # Several launches

@@ -87,6 +87,8 @@ class Constants:
     # The same where CTAs of a cluster share K
     gather_latency: float = 1500.0
     gather_value: float = 0.2
+    gather_memory: float = 0.88  # share of the memory's time that their bytes take
+    gather_shown: float = 2.0  # tiles of a cluster, behind which storing hides in the ring's length
     # What overlaps
     exposed_feed: float = 0.182  # feeding and multiplying
     exposed_turn: float = 0.0163  # one warpgroup's epilogue and the other's multiplying
@@ -259,6 +261,9 @@ def times_of(work: Work, constants: Constants) -> Times:
     latency = latency + np.where(work.gathers, gather, 0.0)
     store = latency + per_value * work.values
     whole, end = _tile(work, _multiplying(work, work.k_tiles, store, constants), store, constants)
+    if np.any(work.gathers):
+        filled = _filled(work, whole, store, constants)
+        whole, end = filled, end + whole - filled
     widest = np.where((work.uneven > 1) & (work.parts == 1), whole * work.uneven, 0.0)
     if not (work.parts > 1).any():
         return Times(whole, end, whole, whole, widest)
@@ -303,6 +308,19 @@ def _tile(
     return taken, np.maximum(alone - taken, 0.0)
 
 
+def _filled(work: Work, whole: Floats, store: Floats, constants: Constants) -> Floats:
+    """Cycles from tile to tile; where CTAs of a cluster share K, without what their rings hide.
+
+    These have many stages and one warpgroup, so that the ring fills while that stores a tile. Of
+    all tiles but a cluster's first it shows only as far as sums take longer than their slices.
+    """
+    rounds = each(work.entries / work.clusters, work.starts, work.whole)
+    hidden = store * np.maximum(1 - constants.gather_shown / rounds, 0.0)
+    by_sums = work.k_tiles * work.multiply * work.sharing + store
+    shown = np.maximum(whole - hidden, np.minimum(by_sums, whole))
+    return np.where(work.gathers, shown, whole)
+
+
 def together(work: Work, times: Times, busy: Floats, constants: Constants) -> Floats:
     """Cycles of launches whose SMs are busy for so many, and that move bytes meanwhile.
 
@@ -330,7 +348,8 @@ def together(work: Work, times: Times, busy: Floats, constants: Constants) -> Fl
 def _memory(work: Work, constants: Constants) -> Floats:
     """Cycles that the memory takes for each launch's bytes."""
     read = work.read + constants.tall * work.tall + constants.reread * work.again
-    nbytes = read + constants.write * work.written
+    share = np.where(work.gathers, constants.gather_memory, 1.0)
+    nbytes = share * (read + constants.write * work.written)
     found: Floats = np.add.reduceat(nbytes, work.starts) / constants.memory_bytes / work.sms
     return found
 
