@@ -19,49 +19,35 @@ __device__ __forceinline__ void fence_barrier_init() {
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 
+// Waits until a phase of that parity is over, with what PTX calls semantics and scope.
+#define BARRIER_WAIT(semantics)                                                        \
+    asm volatile(                                                                      \
+        "{\n"                                                                          \
+        ".reg .pred done;\n"                                                           \
+        "WAIT:\n"                                                                      \
+        "mbarrier.try_wait.parity" semantics ".shared::cta.b64 done, [%0], %1;\n"      \
+        "@done bra.uni DONE;\n"                                                        \
+        "bra.uni WAIT;\n"                                                              \
+        "DONE:\n"                                                                      \
+        "}" ::"r"(barrier),                                                            \
+        "r"(parity)                                                                    \
+        : "memory")
+
 __device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity) {
-    asm volatile(
-        "{\n"
-        ".reg .pred done;\n"
-        "WAIT:\n"
-        "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-        "@done bra.uni DONE;\n"
-        "bra.uni WAIT;\n"
-        "DONE:\n"
-        "}" ::"r"(barrier),
-        "r"(parity)
-        : "memory");
+    BARRIER_WAIT("");
 }
 
 // The same at the cluster's scope, and ordering nothing: fences beside it do (proxies.cuh).
 __device__ __forceinline__ void barrier_wait_relaxed(uint32_t barrier, uint32_t parity) {
-    asm volatile(
-        "{\n"
-        ".reg .pred done;\n"
-        "WAIT:\n"
-        "mbarrier.try_wait.parity.relaxed.cluster.shared::cta.b64 done, [%0], %1;\n"
-        "@done bra.uni DONE;\n"
-        "bra.uni WAIT;\n"
-        "DONE:\n"
-        "}" ::"r"(barrier),
-        "r"(parity)
-        : "memory");
+    BARRIER_WAIT(".relaxed.cluster");
 }
 
 // The same, and what other CTAs of the cluster have stored by store_remote comes before what follows.
 __device__ __forceinline__ void barrier_wait_cluster(uint32_t barrier, uint32_t parity) {
-    asm volatile(
-        "{\n"
-        ".reg .pred done;\n"
-        "WAIT:\n"
-        "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n"
-        "@done bra.uni DONE;\n"
-        "bra.uni WAIT;\n"
-        "DONE:\n"
-        "}" ::"r"(barrier),
-        "r"(parity)
-        : "memory");
+    BARRIER_WAIT(".acquire.cluster");
 }
+
+#undef BARRIER_WAIT
 
 __device__ __forceinline__ void barrier_arrive(uint32_t barrier) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
