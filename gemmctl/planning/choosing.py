@@ -251,7 +251,7 @@ def _least(
     whatever they cost as they are, and that of another if it costs less.
     """
     least, best, cut, later = np.inf, 0, None, False
-    seen = set[tuple[Kernel, bytes, bytes]]()
+    seen = set[tuple[Kernel, float]]()
     own = launches.groups[groups]
     asked = {exchanged: of.of(groups) for exchanged, of in launches.asked.items()}
     for index in np.argsort(bounds, kind="stable").tolist():
@@ -259,12 +259,11 @@ def _least(
         if bounds[index] * (1 - SLACK) > least and not evens:
             break
         way = ways[index]
-        planned = launches.planned(own, way, launch)
-        asks = asked[way.kernel.d_across]
-        same = _same(planned)
-        if same in seen:  # another width, or no split, that is the same cut
+        same = way.kernel, float(bounds[index])
+        if same in seen:  # another width, or no split, that comes to the same cut
             continue
         seen.add(same)
+        planned, asks = launches.planned(own, way, launch), asked[way.kernel.d_across]
         if evens:
             planned, found = tail.evened(planned, launches.problem, asks, least)
         elif playing.exact(planned, asks):
