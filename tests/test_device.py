@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Container, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import count, pairwise
+from itertools import chain, count, pairwise, repeat
 from math import ceil
 from pathlib import Path
 from shutil import copytree
@@ -461,6 +461,17 @@ def test_where_no_gpu_will_do_every_one_of_them_is_explained(driver: Driver) -> 
     device, why = open_device("auto")
     assert device.facts.kind == "cpu"
     assert why is not None and "NVIDIA A100" in why and "NVIDIA L4" in why
+
+
+@pytest.mark.parametrize("refused", ["cuDevicePrimaryCtxRetain", "cuStreamCreate"])
+def test_a_gpu_that_others_keep_to_themselves_is_passed_over(refused: str, driver: Driver) -> None:
+    driver.gpus = [(H200, (9, 0)), ("NVIDIA A100", (8, 0))]
+    driver.fails[refused] = CODES.CUDA_ERROR_DEVICE_UNAVAILABLE
+    with pytest.raises(DeviceUnusable, match=r"cuda:0 cannot be used: .*DEVICE_UNAVAILABLE"):
+        open_device("cuda:0")
+    device, why = open_device("auto")
+    assert device.facts.kind == "cpu"
+    assert why is not None and "cuda:0 cannot be used" in why and "NVIDIA A100" in why
 
 
 # The kernels' files
@@ -1042,7 +1053,7 @@ def test_a_launch_whose_ctas_wait_for_each_other_is_cooperative(driver: Driver) 
         session.time(1, cold=False)
     split = [launch.slots > 0 for launch in made.launches]
     assert sorted(split) == [False, True]
-    runs = 1 + gpu.WARM_RUNS
+    runs = 1 + 1 + gpu.WARM_RUNS  # one by itself before the graph
     assert [launched.cooperative for launched in gemms(driver)] == split * runs
 
 
@@ -1231,8 +1242,29 @@ def test_a_warm_sample_is_many_runs_in_one_graph_shared_out(driver: Driver) -> N
     made = plan_of(*GROUPS)
     samples, queued = timed(driver, made, cold=False)
     assert [sample.seconds for sample in samples] == pytest.approx([5e-3 / gpu.WARM_RUNS] * 3)
+    once = CAPTURED  # says how long the graph may take
     first = ["graph"]  # is not timed: the GPU is at it while the first sample is queued
-    assert queued == CAPTURED * gpu.WARM_RUNS + first + ["record", "graph", "record"] * 3
+    graphs = first + ["record", "graph", "record"] * 3
+    assert queued == once + CAPTURED * gpu.WARM_RUNS + graphs
+
+
+@pytest.mark.parametrize(
+    "sample",
+    [
+        lambda session: session.time(1, cold=False),
+        lambda session: session.sustain(0.0, lambda: None),
+    ],
+    ids=["warm", "back to back"],
+)
+def test_a_graph_of_many_runs_may_take_as_long_as_these(
+    sample: Callable[[CudaSession], object], driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver.ahead = AT_ONCE
+    with CudaDevice().open(plan_of(*GROUPS), SPEC) as session:
+        times = chain([0.0, 5.0], repeat(5.0))  # a run takes 5 s, and then no time passes
+        monkeypatch.setattr(session_module, "monotonic", times.__next__)
+        sample(session)
+        assert session.device.expected_s >= gpu.WARM_RUNS * 5.0
 
 
 @pytest.mark.parametrize("cold", [True, False])
@@ -1302,7 +1334,8 @@ def test_samples_back_to_back_are_graphs_of_many_runs_and_none_waits_for_the_hos
     driver.ahead, made = AT_ONCE, plan_of(*GROUPS)
     samples, queued = sustained(driver, made, 10.0)
     assert [sample.seconds for sample in samples] == pytest.approx([5e-3 / gpu.WARM_RUNS] * 9)
-    assert queued == CAPTURED * gpu.WARM_RUNS + ["graph"] + ["record", "graph", "record"] * 9
+    graphs = ["graph"] + ["record", "graph", "record"] * 9
+    assert queued == CAPTURED + CAPTURED * gpu.WARM_RUNS + graphs
 
 
 def test_all_that_ended_while_somebody_watched_is_queued_anew_before_they_watch_again(
@@ -1327,7 +1360,7 @@ def test_c_in_place_is_generated_before_every_sample_and_outside_of_it(driver: D
     driver.ahead = AT_ONCE
     made = plan_of("m: 9, n: 5, k: 8, beta: 2, inplace: true")
     _, queued = sustained(driver, made)
-    first = ["gemm"] * gpu.WARM_RUNS + ["fill", "graph"]
+    first = ["gemm"] + ["gemm"] * gpu.WARM_RUNS + ["fill", "graph"]
     assert queued == first + ["fill", "record", "graph", "record"] * 2
 
 

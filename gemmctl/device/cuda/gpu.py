@@ -44,7 +44,8 @@ TIMERS = {
 class Gpu:
     """One GPU of compute capability 9.0.
 
-    Raises DeviceUnusable if there is no driver, an old one, no such GPU, or one of another kind.
+    Raises DeviceUnusable if there is no driver, an old one, no such GPU, one of another kind, or
+    one that others keep to themselves.
     """
 
     def __init__(self, ordinal: int = 0, *, time_limit_s: float = TIME_LIMIT_S) -> None:
@@ -67,9 +68,12 @@ class Gpu:
                 f"{capability[1]}: the kernels are sm_90a code and run on 9.0 (H100, H200) only"
             )
         self._manifest = cubins.manifest()
-        self._context = call(driver.cuDevicePrimaryCtxRetain, self._device)
-        call(driver.cuCtxSetCurrent, self._context)
-        self._stream = call(driver.cuStreamCreate, 1)  # 1: does not wait for the default stream
+        try:
+            self._context = call(driver.cuDevicePrimaryCtxRetain, self._device)
+            call(driver.cuCtxSetCurrent, self._context)
+            self._stream = call(driver.cuStreamCreate, 1)  # 1: does not wait for the default stream
+        except DeviceFailed as error:  # others have it to themselves, or all of its memory
+            raise DeviceUnusable(f"cuda:{ordinal} cannot be used: {error}") from error
         self._modules: dict[str, Any] = {}
         self._claimed: set[str] = set()  # files of kernels whose constant memory a session has
         self._room: dict[str, int] = {}  # of a kernel's file

@@ -202,8 +202,13 @@ class CudaSession:
                     ahead = min(1 + ceil(AHEAD_S / max(sample_s, 1e-6)), MOST_AHEAD)
 
     def _graph(self, runs: int) -> Callable[[], None]:
-        """What queues so many runs of all launches as one graph, captured when first asked for."""
+        """What queues so many runs of all launches as one graph, captured when first asked for.
+
+        There is a run by itself before one of many, by which it is known how long these may take.
+        """
         if runs not in self._graphs:
+            if runs > 1:
+                self.run()
             graph = self.device.capture(partial(repeat, self._launch, runs), self.cleanup)
             self._graphs[runs] = partial(self.device.launch_graph, graph)
         return self._graphs[runs]
