@@ -35,6 +35,9 @@ class FakeSession:
     asked: int = 0
     events: list[str] = field(default_factory=list)  # turns and digests, in order
 
+    def run(self) -> None:
+        self.events.append("run")
+
     def digests(self) -> npt.NDArray[np.uint64]:
         self.asked += 1
         self.events.append("digests")
@@ -386,6 +389,22 @@ def test_a_d_that_changes_between_the_warm_up_and_the_last_sample_is_a_failure(
     session = FakeSession(clock, [1.0], wall_s=0.01, digest=(7, 8))
     with pytest.raises(DeviceFailed, match="the same run gave other bits in group 0 of p"):
         measure(session, GPU, plan, Settings(warmup=1, runs=5))
+
+
+def test_without_a_warm_up_d_is_compared_with_that_of_one_more_run(
+    clock: Clock, plan: Plan
+) -> None:
+    session = FakeSession(clock, [1.0], wall_s=0.01)
+    assert len(measure(session, GPU, plan, replace(ALL_RUNS, runs=5)).samples) == 5
+    assert session.events[-3:] == ["digests", "run", "digests"]
+    with pytest.raises(DeviceFailed, match="the same run gave other bits in group 0 of p"):
+        measure(FakeSession(clock, [1.0], 0.01, digest=(7, 8)), GPU, plan, ALL_RUNS)
+
+
+def test_a_long_run_is_measured_once_and_not_run_again(clock: Clock, plan: Plan) -> None:
+    session = FakeSession(clock, [99.0], wall_s=99.0)
+    measure(session, GPU, plan, replace(ALL_RUNS, max_time_s=1.0))
+    assert (session.taken, session.events.count("run")) == (1, 0)
 
 
 def test_d_is_looked_at_twice_where_nobody_else_writes_to_it(clock: Clock, plan: Plan) -> None:

@@ -85,6 +85,9 @@ class Runs:
             watch()
         return samples
 
+    def run(self) -> None:
+        """One that nobody times."""
+
     def digests(self) -> npt.NDArray[np.uint64]:
         return np.array([self.digest], np.uint64)
 
