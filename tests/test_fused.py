@@ -650,6 +650,18 @@ def test_the_method_says_where_there_is_a_choice(spec: DataSpec, keys: str, meth
     assert verified(plan_of(f"m: 16, n: 16, k: 16, {keys}"), spec).method == method
 
 
+@pytest.mark.parametrize("operand", ["bf16", "f16"])
+@pytest.mark.parametrize("k", [1, 8, 16, 32, 64, 255, 280, 1023])
+def test_integers_with_a_c_and_a_bias_are_exact_whatever_k_is(operand: str, k: int) -> None:
+    plan = plan_of(f"m: 16, n: 16, k: {k}, a: {operand}, d: f32, beta: 1, bias: n")
+
+    def spoil(session: CpuSession) -> None:
+        bits_of(plan, session, "d").view(np.float32)[3, 5] += 1
+
+    assert verified(plan, INT).method == "exact full"
+    assert not verified(plan, INT, spoil).ok
+
+
 def test_integers_behind_a_gate_are_exact_where_their_product_is() -> None:
     plan = plan_of("m: 40, n: 48, k: 64, d: f32, gate: halves, activation: relu")
 

@@ -275,11 +275,11 @@ def products_of(plan: Plan, spec: DataSpec, device: Device) -> list[Product]:
         )
         if swapped[index]:
             a, b = b, a
-        added = 1 if group.bias == "none" else 2  # at most a product's worth, each
+        added = 1 if group.bias == "none" else 2  # C and a bias, which are no products
         begun = device == "cuda" and bool(tiles[index]["begun"].any())
         joined = device == "cuda" and bool(tiles[index]["joined"].any())
         whole = spec.kind == "int" and (group.beta == 1 or not begun)
-        exact_sums = whole and limits[index] ** 2 * (group.k + added) <= 1 << 24
+        exact_sums = whole and limits[index] * (limits[index] * group.k + added) <= 1 << 24
         exact_adding = exact_sums and group.alpha == 1
         # Woven products are spread over all steps of a slice of K, however few they are.
         k = -(-group.k // K_TILE) * K_TILE if woven[index] else group.k

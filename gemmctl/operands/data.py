@@ -105,8 +105,9 @@ def integer_limits(
 ) -> npt.NDArray[np.int64]:
     """The largest integer in A, B, C and bias of each group, for data of kind ``int``; at least 1.
 
-    A sum of k products of integers up to n, and one more such, is exact in float32 in whatever
-    order if (k + 1) n^2 <= 2^24. No type of operand has to round n. Where D is f16, n is so small
+    A sum of k products of integers up to n, and of two more such integers, C and bias, is exact in
+    float32 in whatever order if k n^2 + 2 n <= 2^24: with (k + 1) n^2 <= 2^24 it is, but for the
+    longest k, which leave n at 1. No type of operand has to round n. Where D is f16, n is so small
     that six standard deviations of alpha A B stay finite, with a gate their square.
     """
     limits = np.sqrt(np.floor(2.0**24 / (k + 1)))
