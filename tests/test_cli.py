@@ -63,6 +63,9 @@ def run(self):
 CpuSession.run = run
 main()
 """
+INTERRUPTS_THE_SECOND = """right(self)
+    if self._plan.problem.name != "one":
+        raise KeyboardInterrupt"""
 WRONG_AT_FIRST = """
 from gemmctl.__main__ import main
 from gemmctl.device.cpu import CpuSession
@@ -633,6 +636,18 @@ def test_dump_leaves_the_d_that_was_judged(
         (bits,) = (tmp_path / folder).rglob("d_bits.npy")
         left[folder] = np.load(bits)
     assert (left["at-first"] == left["always"]).all()
+
+
+def test_what_a_dump_left_before_verify_was_interrupted_is_told(
+    gemmctl: Command, two_problems: Path
+) -> None:
+    interrupted = WRONG_ELEMENT.replace("right(self)", INTERRUPTS_THE_SECOND)
+    options = ("--data", "int", "--dump", "dump")
+    done = gemmctl("verify", two_problems, *options, python=("-c", interrupted))
+    assert done.returncode == 130
+    told = lines(done.stderr)
+    assert "1 of 2 checks done" in told[-2]
+    assert told[-1].endswith("left the operands of the first wrong group in dump/one-group1-int")
 
 
 def test_verbose_verify_has_a_line_per_group(gemmctl: Command, two_problems: Path) -> None:

@@ -631,6 +631,34 @@ def test_a_folder_that_cannot_be_written_is_told(tmp_path):
         dump.dump(made, session, 0, str(tmp_path / "file" / "folder"), INT, **ASKED)
 
 
+@pytest.mark.parametrize(
+    ("error", "raised", "told"),
+    [
+        (OSError(28, "No space left on device"), UsageError, "No space left on device"),
+        (
+            OSError("64 requested and 7 written"),
+            UsageError,
+            "64 requested and 7 written",
+        ),  # numpy's
+        (KeyboardInterrupt(), KeyboardInterrupt, ""),
+    ],
+)
+def test_of_a_dump_that_ends_before_its_end_nothing_is_left(
+    error, raised, told, tmp_path, monkeypatch
+):
+    made, save = plan_of("m: 8, n: 8, k: 8"), np.save
+
+    def full(path, array):
+        save(path, array)
+        if path.name == "b.npy":
+            raise error
+
+    monkeypatch.setattr(np, "save", full)
+    with CpuDevice().open(made, INT) as session, pytest.raises(raised, match=told):
+        dump.dump(made, session, 0, str(tmp_path), INT, **ASKED)
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_subnormal_counts_like_the_smallest_normal_number():
     # Seen on an H200: got 0.179424539 where 0.179424342 is right. One product is 2^-24 * 65504.
     spec = data.DataSpec("special", 19)

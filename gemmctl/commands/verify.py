@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -27,6 +29,8 @@ from gemmctl.errors import UsageError
 
 if TYPE_CHECKING:
     from gemmctl.device.base import Session
+    from gemmctl.operands.data import DataSpec
+    from gemmctl.planning.plan import Plan
     from gemmctl.showing.report import Report
     from gemmctl.showing.verify_report import Checked
 
@@ -111,24 +115,27 @@ def verify(
     def so_far() -> str:
         return f"{len(checks)} of {total} checks done"
 
-    with out.shown(checks, report, so_far), out.bar(total) as bar:
-        for plan in plans:
-            for spec in specs:
-                tick = bar.part(f"{plan.problem.name} ({spec.kind})")
-                with on.open(plan, spec) as session:
-                    session.run()
-                    verdicts = judging.verify(
-                        plan, session, spec, device=on.facts.kind, progress=tick
-                    )
-                    judged, first = verify_report.Checked(plan, spec, verdicts), session.digests()
-                    # Before anything runs again, so that D is what was judged.
-                    left = _dumped(dump, session, judged, where, repeat)
-                    verdicts = repeated(session, verdicts, first, repeat)
-                    checks.append(verify_report.Checked(plan, spec, verdicts))
-                    notes += left or _dumped(dump, session, checks[-1], where, repeat)
+    def check(plan: Plan, spec: DataSpec, tick: Callable[[float], None]) -> None:
+        with on.open(plan, spec) as session:
+            session.run()
+            verdicts = judging.verify(plan, session, spec, device=on.facts.kind, progress=tick)
+            judged, first = verify_report.Checked(plan, spec, verdicts), session.digests()
+            # Before anything runs again, so that D is what was judged.
+            left = _dumped(dump, session, judged, where, repeat)
+            notes.extend(left)
+            verdicts = repeated(session, verdicts, first, repeat)
+            checks.append(verify_report.Checked(plan, spec, verdicts))
+            if not left:
+                notes.extend(_dumped(dump, session, checks[-1], where, repeat))
+
+    try:
+        with out.shown(checks, report, so_far), out.bar(total) as bar:
+            for plan, spec in product(plans, specs):
+                check(plan, spec, bar.part(f"{plan.problem.name} ({spec.kind})"))
                 out.stream(head, verify_report.record(checks[-1]))
-    for note in notes:
-        out.note(note)
+    finally:  # of what ends before its end, too, somebody has to know what it left
+        for note in notes:
+            out.note(note)
     if any(checked.bad for checked in checks):
         raise typer.Exit(1)
 

@@ -34,7 +34,7 @@ def dump(
     Per matrix, m x k, n x k or m x n whatever its layout: ``a.npy`` has the values as float32,
     ``a_bits.npy`` the elements' bits, read from the device. C and the bias are left out where there
     is none. A C in place is made anew, so that the session's D is lost. Raises UsageError if a
-    file cannot be written.
+    file cannot be written; none of them is left then, nor if something else ends it.
     """
     found, layout = plan.problem.groups[group], plan.layout
     across = found.across
@@ -66,10 +66,15 @@ def dump(
         f"--repeat {repeat}{launched} problem.yaml\n{cut}"
         f"gemmctl: 1\nproblems:\n  - name: {name}\n    groups:\n{before}      - {{{keys}}}\n"
     )
+    path, written = Path(folder), list[Path]()
+
+    def keep(name: str) -> Path:
+        written.append(path / name)
+        return written[-1]
+
     try:
-        path = Path(folder)
         path.mkdir(parents=True, exist_ok=True)
-        (path / "problem.yaml").write_text(text, encoding="utf-8")
+        keep("problem.yaml").write_text(text, encoding="utf-8")
         for operand, offset, rows, cols, ld, element, turned in matrices:
             if operand == "c" and found.inplace:
                 session.poison()
@@ -77,7 +82,12 @@ def dump(
             runs = cols if turned else rows
             memory = session.read(offset, offset + runs * ld * dtype.size)
             bits = data.matrix(memory, 0, rows, cols, ld, dtype, turned)
-            np.save(path / f"{operand}_bits.npy", bits)
-            np.save(path / f"{operand}.npy", dtype.to_f32(bits))
-    except OSError as error:
-        raise UsageError(f"cannot write to {folder}: {error.strerror}") from None
+            np.save(keep(f"{operand}_bits.npy"), bits)
+            np.save(keep(f"{operand}.npy"), dtype.to_f32(bits))
+    except BaseException as error:
+        for file in written:
+            file.unlink(missing_ok=True)
+        if not isinstance(error, OSError):
+            raise
+        # numpy says how many elements it wrote, and not why no more.
+        raise UsageError(f"cannot write to {folder}: {error.strerror or error}") from None
