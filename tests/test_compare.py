@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from gemmctl.errors import UsageError
+from gemmctl.measuring import ratio
 from gemmctl.measuring.ratio import MIN_SAMPLES
 from gemmctl.showing import compare_report
 from gemmctl.showing.comparison import Comparison, Difference, compare
@@ -182,6 +183,44 @@ def test_a_new_driver_and_new_cubins_are_told() -> None:
 def test_the_table_shows_both_times_ratio_interval_and_verdict() -> None:
     text = render(compare_report.report([two({}, {})], View()), "plain")
     assert text.splitlines()[1].split() == ["p", "100.0", "100.0", "1.000", "0.997..1.003", "SAME"]
+
+
+def test_many_samples_are_drawn_in_pieces_that_change_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    noisy = np.random.default_rng(1).uniform(50e-6, 150e-6, 60)
+    whole = between(noisy, STEADY).interval
+    for at_once in (1, 60, 1000):
+        monkeypatch.setattr(ratio, "AT_ONCE", at_once)
+        assert between(noisy, STEADY).interval == whole
+
+
+def several(*paths: str) -> str:
+    """What is told of runs of these names beside the first."""
+    first, *others = (run(path, {"p": STEADY}) for path in paths)
+    comparisons = [compare(first, other, several=True) for other in others]
+    return render(compare_report.report(comparisons, View()), "plain")
+
+
+def test_a_run_is_called_the_same_in_the_table_and_behind_it() -> None:
+    titles, _, means = several("a.json", "b.json", "c.json").splitlines()
+    assert titles.split() == ["problem", "a", "us", "b", "c"]
+    assert means == "geometric means: b 1.000 over 1 problem, c 1.000 over 1 problem"
+
+
+def test_runs_whose_files_are_called_alike_are_called_by_their_paths() -> None:
+    titles, _, means = several("a.json", "new one/a.json", "b.json").splitlines()
+    assert titles.split() == ["problem", "a.json", "us", "new-one/a.json", "b.json"]
+    told = "new-one/a.json 1.000 over 1 problem, b.json 1.000 over 1 problem"
+    assert means == f"geometric means: {told}"
+
+
+def test_times_of_a_cpu_are_labelled() -> None:
+    cpu = {"kind": "cpu", "name": "a chip", "driver": None}
+    old, new = (run(name, {"p": STEADY}, device=cpu) for name in ("old", "new"))
+    report = compare_report.report([compare(old, new)], View())
+    assert report.notes[0].startswith("cpu: a chip; ")
+    assert [(one["old_device"], one["new_device"]) for one in report.records] == [("cpu", "cpu")]
 
 
 def test_another_way_to_launch_is_told_and_compared() -> None:

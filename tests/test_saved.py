@@ -63,6 +63,18 @@ def test_going_on_with_a_run_keeps_what_it_has(tmp_path: Path) -> None:
     assert loaded.head["complete"]
 
 
+def test_a_run_that_goes_on_with_more_problems_is_not_complete_before_they_are(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "run.json"
+    save(path, "one")
+    assert saved.load(str(path)).head["complete"]
+    Saving(str(path), HEAD, ["one", "two"], saved.load(str(path)))
+    loaded = saved.load(str(path))
+    assert list(loaded.problems) == ["one"]
+    assert (loaded.head["complete"], loaded.total) == (False, 2)
+
+
 def test_saving_replaces_the_file_and_leaves_nothing_beside_it(tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     save(path, "old")

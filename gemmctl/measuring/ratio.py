@@ -12,6 +12,7 @@ SAME_WITHIN = 0.01  # a change that surely stays below this is none
 MIN_SAMPLES = 6  # fewer: even the whole range holds the median with less than 97%
 CONFIDENCE = 0.95
 RESAMPLES = 4000
+AT_ONCE = 2**20  # numbers drawn at one time: 8 MB of them, and as much of the samples they name
 
 
 @dataclass(frozen=True)
@@ -69,8 +70,13 @@ def interval(
     random = np.random.default_rng(0)
 
     def medians(samples: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        drawn = random.integers(len(samples), size=(RESAMPLES, len(samples)))
-        return np.median(samples[drawn], axis=1)
+        found, count = np.empty(RESAMPLES), len(samples)
+        rows = max(1, AT_ONCE // count)
+        for begin in range(0, RESAMPLES, rows):
+            some = found[begin : begin + rows]
+            drawn = random.integers(count, size=(len(some), count))
+            some[:] = np.median(samples[drawn], axis=1)
+        return found
 
     ratios = medians(new) / medians(old)
     tail = 50 * (1 - CONFIDENCE)

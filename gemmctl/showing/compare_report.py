@@ -8,7 +8,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gemmctl import __version__
-from gemmctl.showing.report import FORMAT, Record, Report, interval_cell, number, ratio_cell
+from gemmctl.showing.report import (
+    FORMAT,
+    Record,
+    Report,
+    device_label,
+    interval_cell,
+    number,
+    ratio_cell,
+)
 from gemmctl.showing.table import Column, View
 
 if TYPE_CHECKING:
@@ -29,7 +37,7 @@ class Beside:
 
 def report(comparisons: Sequence[Comparison], view: View) -> Report:
     """A row for each problem; the comparisons are all with the same old run."""
-    old = comparisons[0].old
+    old, device = comparisons[0].old, comparisons[0].old.head["device"]
     heads = [old, *(comparison.new for comparison in comparisons)]
     if len(comparisons) == 1:
         (comparison,) = comparisons
@@ -63,7 +71,7 @@ def report(comparisons: Sequence[Comparison], view: View) -> Report:
         records=records,
         table=table,
         details=[_means(comparisons)],
-        notes=[f"{old.head['device']['name']}; {note}"],
+        notes=[f"{device_label(device['kind'], device['name'])}; {note}"],
     )
 
 
@@ -87,7 +95,7 @@ def _beside(comparisons: Sequence[Comparison]) -> tuple[Column[Beside], ...]:
 
         return Column(labels[i + 1], cell)
 
-    labels = _labels([comparisons[0].old.path, *(c.new.path for c in comparisons)])
+    labels = _labels(comparisons)
     return (
         Column("problem", lambda row: row.name, left=True),
         Column(f"{labels[0]} us", lambda row: number(row.old_s, 1e-6), rank=1),
@@ -113,6 +121,8 @@ def _record(comparison: Comparison, difference: Difference) -> Record:
         "name": difference.name,
         "old": comparison.old.path,
         "new": comparison.new.path,
+        "old_device": comparison.old.head["device"]["kind"],
+        "new_device": comparison.new.head["device"]["kind"],
         "old_s": difference.old_s,
         "new_s": difference.new_s,
         "ratio": difference.ratio,
@@ -124,7 +134,7 @@ def _record(comparison: Comparison, difference: Difference) -> Record:
 
 def _means(comparisons: Sequence[Comparison]) -> str:
     """The geometric mean of each run's ratios, in one line."""
-    labels = _labels([comparison.new.path for comparison in comparisons])
+    labels = _labels(comparisons)[1:]
     means = [
         f"{ratio_cell(comparison.mean)} over {count} problem{'s' * (count != 1)}"
         for comparison in comparisons
@@ -136,7 +146,12 @@ def _means(comparisons: Sequence[Comparison]) -> str:
     return f"geometric means: {told}"
 
 
-def _labels(paths: Sequence[str]) -> list[str]:
-    """The names of files without folders and endings, where that tells them apart."""
-    short = [os.path.splitext(os.path.basename(path))[0].replace(" ", "-") for path in paths]
-    return short if len(set(short)) == len(short) else list(paths)
+def _labels(comparisons: Sequence[Comparison]) -> list[str]:
+    """What the old run and the new ones are called: files without folders and endings.
+
+    With these where names alone do not tell them apart; blanks would look like the end of a cell.
+    """
+    paths = [comparisons[0].old.path, *(comparison.new.path for comparison in comparisons)]
+    short = [os.path.splitext(os.path.basename(path))[0] for path in paths]
+    told = short if len(set(short)) == len(short) else paths
+    return [label.replace(" ", "-") for label in told]

@@ -114,6 +114,11 @@ def on_cpu(facts: Facts) -> str:
     return "cpu:" if facts.kind == "cpu" else ""
 
 
+def device_label(kind: str, name: str) -> str:
+    """What notes call a device."""
+    return f"cpu: {name}" if kind == "cpu" else name
+
+
 def kernel_cell(plan: Plan, facts: Facts) -> str:
     """The kernels of a plan as one cell."""
     return on_cpu(facts) + ("tuned:" if plan.tuned else "") + plan.kernel

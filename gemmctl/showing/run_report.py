@@ -16,6 +16,7 @@ from gemmctl.showing.report import (
     Record,
     Report,
     bound_note,
+    device_label,
     head_on,
     kernel_cell,
     number,
@@ -147,7 +148,8 @@ def report(
         records=[record(result) for result in results],
         table=view.table(shown, results),
         notes=[
-            f"{facts.name}{f', driver {facts.driver}' if facts.driver else ''}; "
+            device_label(facts.kind, facts.name)
+            + f"{f', driver {facts.driver}' if facts.driver else ''}; "
             f"{settings.timer}{'' if sustained else ' cache'}, {settings.data.kind} data, "
             f"seed {settings.data.seed}; "
             + (f"{facts.timers[settings.timer]}; " if facts.timers else "")

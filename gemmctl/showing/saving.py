@@ -29,24 +29,29 @@ class Saving:
     ) -> None:
         """``names`` are the problems that there will be, beside those of an ``earlier`` run.
 
-        ``path`` None: nothing is kept.
+        ``path`` None: nothing is kept. An earlier run of fewer problems is told at once that there
+        will be more; raises UsageError as ``add`` does.
         """
         before = {} if earlier is None else earlier.problems
         self._path, self._head = path, head
         self._total = len(before.keys() | set(names))
         self._lines = list(map(compact, before.values()))
+        if earlier is not None and earlier.total != self._total:
+            self._write(self._lines)
 
     def add(self, record: Record) -> None:
         """Write the file anew with one more problem.
 
         Raises UsageError if the file system refuses; the file then is as it was.
         """
-        if self._path is None:
-            return
         lines = [*self._lines, compact(record)]
-        text = document(whole_head(self._head, len(lines), self._total), "problems", lines)
-        files.replace(self._path, text)
+        self._write(lines)
         self._lines = lines
+
+    def _write(self, lines: Sequence[str]) -> None:
+        if self._path is not None:
+            head = whole_head(self._head, len(lines), self._total)
+            files.replace(self._path, document(head, "problems", lines))
 
     def left(self) -> str:
         """What is there if the run ends here, to be added to a note; nothing if nothing is."""

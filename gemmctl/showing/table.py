@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -98,10 +97,14 @@ class View:
             return list(items)
         column = _find(columns, self.sort.removeprefix("-"))
         key: Callable[[str], Any] = _natural if column.left else _number
-        down = self.sort.startswith("-")
-        there = [item for item in items if column.cell(item) != NOTHING]
-        missing = [item for item in items if column.cell(item) == NOTHING]
-        return sorted(there, key=lambda item: key(column.cell(item)), reverse=down) + missing
+
+        def place(item: T) -> Any:
+            cell = column.cell(item)
+            return None if cell == NOTHING else key(cell)
+
+        there = [item for item in items if place(item) is not None]
+        missing = [item for item in items if place(item) is None]
+        return sorted(there, key=place, reverse=self.sort.startswith("-")) + missing
 
     def table(self, columns: Sequence[Column[T]], items: Sequence[T]) -> Table:
         """The items' cells in the columns that are shown; raises UsageError as ``check`` does."""
@@ -148,12 +151,12 @@ def _find(columns: Sequence[Column[T]], name: str) -> Column[T]:
     raise UsageError(f"there is no column '{name}'{hint} (columns are {there})")
 
 
-def _number(cell: str) -> float:
-    """The number that a cell shows or begins with; words such as n/a come after all numbers."""
+def _number(cell: str) -> float | None:
+    """The number that a cell shows or begins with; None of words such as n/a."""
     if isinstance(cell, Figure):
         return cell.number
     found = re.match(r"-?\d+(\.\d+)?", cell)
-    return float(found[0]) if found else math.inf
+    return float(found[0]) if found else None
 
 
 def _natural(cell: str) -> list[tuple[int, str]]:

@@ -10,6 +10,7 @@ from gemmctl.measuring.tune_cache import fingerprint
 from gemmctl.showing.report import (
     Record,
     Report,
+    device_label,
     head_on,
     number,
     on_cpu,
@@ -99,9 +100,9 @@ def report(head: Record, rankings: Sequence[Ranking], facts: Facts, view: View) 
         records=[_record(placed) for placed in tried],
         table=view.table(about, tried),
         notes=[
-            f"{facts.name}: choice is kernel, widest tile, parts of K and, where two launches "
-            "share the GPU, SMs; estimate is the cost model's; the smallest estimate is what runs "
-            "where nothing was tuned",
+            f"{device_label(facts.kind, facts.name)}: choice is kernel, widest tile, parts of K "
+            "and, where two launches share the GPU, SMs; estimate is the cost model's; the "
+            "smallest estimate is what runs where nothing was tuned",
         ],
     )
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from gemmctl.showing.report import (
     Record,
     Report,
+    device_label,
     head_on,
     kernel_cell,
     number,
@@ -161,8 +162,8 @@ def report(head: Record, checks: Sequence[Checked], facts: Facts, view: View) ->
         table=table,
         details=[text for checked in checks for text in _wrong(checked)],
         notes=[
-            f"{facts.name}: worst is the largest error of an element over what the arithmetic "
-            "allows; above 1 is wrong",
+            f"{device_label(facts.kind, facts.name)}: worst is the largest error of an element "
+            "over what the arithmetic allows; above 1 is wrong",
             *([RMS_NOTE] if view.verbose else []),
             *tuned_note(checked.plan for checked in checks),
         ],

@@ -245,6 +245,12 @@ def test_numbers_are_sorted_as_numbers(sort: str, order: list[str]) -> None:
     assert [name for name, _ in View(sort=sort).order(COLUMNS, items)] == order
 
 
+@pytest.mark.parametrize(("sort", "order"), [("time", "ca"), ("-time", "ac")])
+def test_words_in_place_of_a_number_come_last_either_way(sort: str, order: str) -> None:
+    items = [("x", "n/a"), ("a", "9.5"), ("y", "wrong"), ("c", "3"), ("z", "-")]
+    assert "".join(name for name, _ in View(sort=sort).order(COLUMNS, items)) == order + "xyz"
+
+
 @pytest.mark.parametrize(
     "cell",
     [
