@@ -85,6 +85,18 @@ def without(key: str) -> Callable[[Any], object]:
     return lambda written: {name: value for name, value in written.items() if name != key}
 
 
+def of_kernels(**changes: object) -> Callable[[Any], object]:
+    def change(written: Any) -> object:
+        return {**written, "kernels": [{**kernel, **changes} for kernel in written["kernels"]]}
+
+    return change
+
+
+def without_the_hash_of_fill(written: Any) -> object:
+    written["files"]["fill.cubin"]["sha256"] = 5
+    return written
+
+
 def kernel_without_rows(written: Any) -> object:
     for kernel in written["kernels"]:
         del kernel["rows"]
@@ -96,6 +108,14 @@ def kernel_without_rows(written: Any) -> object:
     [
         *map(without, ("kernels", "files", "support", "constants", "compiler")),
         kernel_without_rows,
+        of_kernels(a_layout=""),
+        of_kernels(operand="f64"),
+        of_kernels(output="zz"),
+        of_kernels(cluster=0),
+        of_kernels(threads=-128),
+        without_the_hash_of_fill,
+        lambda written: {**written, "compiler": None},
+        lambda written: {**written, "support": {}},
         lambda _: [],
         lambda written: {**written, "files": []},
         lambda written: {**written, "files": {"fill.cubin": 1}},

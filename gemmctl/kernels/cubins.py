@@ -24,6 +24,13 @@ FORMAT = 6  # of manifest.json, as cubin/build.py writes it
 NARROW = 32  # rows of A of a tile that has hardly more to multiply than to load
 OPERAND_BYTES = 2  # of an element of A or B, in all kernels there are
 CONSTANTS = {name: value for name, value in vars(constants).items() if name.isupper()}
+# Kernels around the GEMM: those without which a device runs nothing.
+SUPPORT = ("build_maps", "build_residues", "fill", "flush", "hash_rows", "pack", "places")
+TYPES = tuple(name[5:].lower() for name in CONSTANTS if name.startswith("TYPE_"))
+WORDS = {
+    **dict.fromkeys(("operand", "output"), TYPES),
+    **dict.fromkeys(("a_layout", "b_layout", "d_layout"), ("row", "col")),
+}  # what fields of a kernel may say
 
 
 @dataclass(frozen=True)
@@ -253,6 +260,10 @@ def manifest() -> Manifest:
         support = dict(found["support"])
         if not kernels:
             raise ValueError("it has no kernels")
+        if not all(isinstance(text, str) for text in (found["compiler"], *files.values())):
+            raise TypeError
+        if lacking := set(SUPPORT) - support.keys():
+            raise ValueError(f"it has no kernel {min(lacking)}")
         for needed in (*(kernel.file for kernel in kernels), *support.values()):
             if needed not in files:
                 raise ValueError(f"it has no hash of {needed}")
@@ -270,13 +281,18 @@ def manifest() -> Manifest:
 
 
 def _kernel(entry: dict[str, Any]) -> Kernel:
-    """A kernel of the manifest; raises KeyError or TypeError if a field is not there, or no such.
+    """A kernel of the manifest.
 
-    Types are annotations, which are text.
+    Raises KeyError, TypeError or ValueError if a field is not there, or no such. Types are
+    annotations, which are text.
     """
     for field in fields(Kernel):
-        if type(entry[field.name]).__name__ != field.type:
+        value = entry[field.name]
+        if type(value).__name__ != field.type:
             raise TypeError
+        unknown_word = value not in WORDS.get(field.name, (value,))
+        if unknown_word or (field.type == "int" and value < 1):
+            raise ValueError(f"it has a kernel with {field.name} {value!r}")
     return Kernel(**{field.name: entry[field.name] for field in fields(Kernel)})
 
 
