@@ -346,6 +346,28 @@ def test_what_cannot_be_imported_is_told_with_its_place(
     assert told in str(done.exception)
 
 
+def test_shapes_in_place_of_the_tokens_that_a_routing_counts_are_told(gemmctl: Command) -> None:
+    done = gemmctl(
+        "gen", "moe", "--model", "mixtral-8x7b", "--routing", "counts:-", stdin="3\n4x5x6"
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    told = "<stdin>:2:1: this is a shape with an N and K of its own, not tokens per expert"
+    assert done.stderr.splitlines()[0] == told
+
+
+def test_an_array_of_an_old_numpy_is_read_without_a_word_of_numpys(
+    gemmctl: Command, tmp_path: Path
+) -> None:
+    header = "{'descr': '<i8', 'fortran_order': False, 'shape': (2L, 3L), }"  # of Python 2
+    rows = np.array([[1, 2, 3], [4, 5, 6]]).tobytes()
+    (tmp_path / "old.npy").write_bytes(
+        b"\x93NUMPY\x01\x00v\x00" + header.ljust(117).encode() + b"\n" + rows
+    )
+    done = gemmctl("gen", "import", "old.npy")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "m: 4, n: 5, k: 6" in done.stdout
+
+
 def test_brackets_with_something_else_behind_them_are_refused_however_many_there_are(
     gemmctl: Command,
 ) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import re
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,9 +57,8 @@ class Import:
             problems = [[{**given, **group} for group in groups] for groups in found]
         else:
             what, sizes = TOKENS, {"n": self.n, "k": self.k}
-            problems = [
-                [given | {"m": tokens} | sizes for tokens in row] for row in counts(self.file)
-            ]
+            rows = counts(self.file, "; leave out --n and --k")
+            problems = [[given | {"m": tokens} | sizes for tokens in row] for row in rows]
         if not all(problems):
             raise UsageError(f"{self.file.called} has no numbers; it should have {EXPECTED}")
         name = self.name or ("stdin" if self.file.path == "-" else Path(self.file.path).stem)
@@ -68,10 +68,10 @@ class Import:
         return tuple(Made(f"{name}-{i}", about, groups) for i, groups in enumerate(problems, 1))
 
 
-def counts(source: Source) -> list[list[int]]:
+def counts(source: Source, of_shapes: str = f", not {TOKENS}") -> list[list[int]]:
     """Tokens per expert: of a text, whatever its lines, or a list one row, of a table its rows.
 
-    Raises UsageError or ListError for anything else.
+    Raises UsageError or ListError for anything else; ``of_shapes`` is said of shapes.
     """
     if source.data.startswith(NPY):
         return _array(source)
@@ -85,7 +85,7 @@ def counts(source: Source) -> list[list[int]]:
         for word in re.finditer(r"[^\s,;]+", text):
             mark = source.mark(line, text, word.start())
             if re.fullmatch(rf"\[?{SHAPE}.*", word[0]):
-                refuse(mark, "this is a shape with an N and K of its own; leave out --n and --k")
+                refuse(mark, f"this is a shape with an N and K of its own{of_shapes}")
             if not re.fullmatch(r"\d+", word[0], re.ASCII):
                 refuse(mark, f"expected {TOKENS}, whole numbers, not '{cut(word[0])}'")
             found.append(size(word[0], mark))
@@ -166,7 +166,9 @@ def _bracketed(source: Source) -> Iterator[list[Group]]:
 def _array(source: Source) -> list[list[int]]:
     """The rows of an array that numpy saved; of one with one axis, one row."""
     try:
-        array = np.load(io.BytesIO(source.data), allow_pickle=False)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of how a header came about
+            array = np.load(io.BytesIO(source.data), allow_pickle=False)
     except Exception as error:  # whatever numpy's parsers make of a damaged header
         known = isinstance(error, ValueError | EOFError | OSError | MemoryError)
         why = str(error).partition("\n")[0] if known else "its header is damaged"
