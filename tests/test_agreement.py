@@ -98,6 +98,48 @@ def test_any_two_results_that_reference_calls_right_agree(
         assert witness.disagreement(session) is None
 
 
+def test_any_two_right_results_of_a_negative_alpha_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CpuSession, "run", lambda session: write(session, NORMAL, -1))
+    with witnessed(NORMAL, "m: 33, n: 96, k: 1024, alpha: -0.7", d="f32") as (_, session, witness):
+        write(session, NORMAL, 1)
+        assert witness.disagreement(session) is None
+
+
+@pytest.mark.parametrize(("added", "fused_too"), [("beta: 1", True), ("bias: m", False)])
+def test_a_product_that_was_rounded_before_c_or_a_bias_was_added_agrees(
+    added: str, fused_too: bool
+) -> None:
+    group = f"m: 33, n: 96, k: 1024, alpha: 0.05, {added}"  # which often all but cancel each other
+    with witnessed(NORMAL, group) as (plan, session, witness):
+        (product,) = products_of(plan, NORMAL, "cuda")
+        total, _ = product.sums(np.arange(33), range(96))
+        chain = in_bf16(0.05 * total) + x_of(plan, 0) - 0.05 * total
+        d_of(plan, session, 0)[:] = dtypes.BF16.from_float(chain)
+        assert witness.disagreement(session) is None
+        assert (witness.disagreement(session, "fused") is None) == fused_too
+
+
+def test_a_c_in_place_is_the_fresh_one_in_the_result_that_others_are_compared_with() -> None:
+    group = "{m: 33, n: 96, k: 64, beta: 1, inplace: true}"
+    (plan,) = make_plans(f"{{gemmctl: 1, problems: [{{name: p, groups: [{group}]}}]}}")
+    with CpuDevice().open(plan, NORMAL) as session:
+        assert isinstance(session, CpuSession)
+        session.run()
+        witness = Witness(plan, session, NORMAL)
+        d_of(plan, session, 0)[:] = rounded_once(plan, NORMAL, 0)
+        assert witness.disagreement(session) is None
+
+
+def test_of_a_large_result_any_nan_agrees_with_any_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gemmctl.judging.product.LARGE", 0)
+    with witnessed(DataSpec("special", 7), "m: 256, n: 64, k: 80") as (plan, session, witness):
+        bits = d_of(plan, session, 0)
+        nan = np.isnan(dtypes.BF16.to_f32(bits))
+        assert nan[1:60].any()  # in rows that are not computed again
+        bits[nan] ^= 0x8000
+        assert witness.disagreement(session) is None
+
+
 def test_where_ours_is_infinite_by_a_hair_theirs_may_be_the_largest_number(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -212,6 +254,15 @@ def test_a_large_result_is_compared_to_its_last_element(monkeypatch: pytest.Monk
         found = witness.disagreement(session)
     assert found is not None
     assert (found.row, found.col, found.count) == (60, 1, 2)
+
+
+def test_the_first_difference_is_in_the_first_group_that_has_one() -> None:
+    with witnessed(NORMAL, *GROUPS) as (plan, session, witness):
+        d_of(plan, session, 0)[40, 9] ^= 0x8000
+        d_of(plan, session, 2)[1, 1] ^= 0x8000
+        found = witness.disagreement(session)
+    assert found is not None
+    assert (found.group, found.row, found.col, found.count) == (0, 40, 9, 2)
 
 
 def test_the_first_difference_is_told_with_its_place_and_what_is_allowed() -> None:

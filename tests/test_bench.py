@@ -115,6 +115,20 @@ def test_takes_one_sample_even_if_that_takes_too_long(clock: Clock, plan: Plan) 
     assert measure(session, CPU, plan, settings).samples == (99.0,)
 
 
+def test_a_run_so_long_that_there_is_no_time_for_another_is_not_run_again(
+    clock: Clock, plan: Plan
+) -> None:
+    session = FakeSession(clock, [99.0], wall_s=99.0)
+    measure(session, CPU, plan, replace(ALL_RUNS, warmup=3, max_time_s=1.0))
+    assert session.taken == 1
+
+
+def test_a_short_run_is_warmed_up_though_there_is_no_time_for_two(clock: Clock, plan: Plan) -> None:
+    session = FakeSession(clock, [9.0, 1.0, 1.0], wall_s=0.6)
+    settings = replace(ALL_RUNS, warmup=3, max_time_s=1.0)
+    assert measure(session, CPU, plan, settings).samples == (1.0,)
+
+
 def test_warm_up_runs_are_no_samples(clock: Clock, plan: Plan) -> None:
     session = FakeSession(clock, [9.0, 9.0, 1.0, 1.0, 1.0], wall_s=0.01)
     settings = replace(ALL_RUNS, warmup=2, runs=3)
@@ -174,6 +188,11 @@ def test_a_device_without_a_roofline_gives_no_bound(clock: Clock, plan: Plan) ->
     result = measure(FakeSession(clock, [1.0], wall_s=0.01), CPU, plan, ALL_RUNS)
     assert result.bound_s is None
     assert result.bound_fraction is None
+
+
+def test_a_percentile_is_the_time_that_such_a_share_of_the_samples_stay_below(plan: Plan) -> None:
+    result = Result(plan, Setup(0, None), tuple(range(101)), (), None)
+    assert (result.percentile_s(5), result.percentile_s(95)) == (5.0, 95.0)
 
 
 def test_rates_are_useful_work_over_the_median(plan: Plan) -> None:
@@ -329,6 +348,14 @@ def test_a_ratio_has_a_verdict_of_its_own(plan: Plan, faster: float, verdict: st
     assert found.verdict == verdict
 
 
+def test_clocks_are_read_after_our_batches_and_not_after_a_baselines(
+    clock: Clock, plan: Plan
+) -> None:
+    session, entries = contest(clock, FakeSession(clock, [3.0, 4.0], wall_s=0.0049))
+    result = measure(session, GPU, plan, ALL_RUNS, entries=entries)
+    assert len(result.telemetry) == session.turns.count("ours") == 5
+
+
 # Turns that are enough to compare by
 
 
@@ -426,3 +453,51 @@ def test_d_is_looked_at_after_every_turn_before_others_write_to_it(
     ours = [i for i, event in enumerate(events) if event == "ours"]
     assert len(ours) > 2
     assert {events[i + 1] for i in ours} == {"digests"}
+
+
+def test_d_is_not_looked_at_before_it_was_written_or_when_others_wrote_to_it(
+    clock: Clock, plan: Plan
+) -> None:
+    for warmup in (0, 1):
+        events: list[str] = []
+        session = FakeSession(clock, [1.0], wall_s=0.01, events=events)
+        other = FakeSession(clock, [1.0], wall_s=0.01, name="other", events=events)
+        entry = Entry(Rival("other"), other)
+        settings = Settings(warmup=warmup, runs=20, max_noise=0)
+        measure(session, GPU, plan, settings, entries=[entry])
+        before = ["nothing", *events]
+        assert {before[i] for i, event in enumerate(events) if event == "digests"} <= {
+            "ours",
+            "run",
+        }
+
+
+@dataclass
+class InPlace:
+    """A session whose D counts its runs since there was a fresh C; each adds one of ``steps``."""
+
+    steps: list[int]
+    d: int = 0
+
+    def poison(self) -> None:
+        self.d = 0
+
+    def run(self) -> None:
+        self.d += self.steps.pop(0)
+
+    def digests(self) -> npt.NDArray[np.uint64]:
+        return np.array([self.d], np.uint64)
+
+
+def test_a_d_that_its_c_is_in_is_looked_at_after_one_run_on_a_fresh_c() -> None:
+    text = "m: 128, n: 64, k: 32, beta: 1, inplace: true"
+    (made,) = make_plans(f"{{gemmctl: 1, problems: [{{name: p, groups: [{{{text}}}]}}]}}")
+    session = InPlace([1] * 9 + [2])
+    unchanged = bench.Unchanged(session, made)  # type: ignore[arg-type]
+    for runs in (3, 2, 1):
+        for _ in range(runs - 1):
+            session.run()
+        unchanged.check()
+    with pytest.raises(DeviceFailed, match="other bits"):
+        for _ in range(len(session.steps)):
+            unchanged.check()

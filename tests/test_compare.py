@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,15 @@ def between(old: Any, new: Any) -> Difference:
 
 def test_the_same_times_are_the_same() -> None:
     assert between(STEADY, STEADY).verdict == "SAME"
+
+
+@pytest.mark.parametrize(("old", "new", "ratio"), [(0.0, 1e-6, np.inf), (1e-6, 0.0, 0.0)])
+def test_of_a_run_that_took_no_time_and_another_that_did_nothing_can_be_told(
+    old: float, new: float, ratio: float
+) -> None:
+    difference = between([old] * 21, [new] * 21)
+    assert (difference.ratio, difference.interval) == (ratio, None)
+    assert difference.verdict == "UNSURE"
 
 
 def test_half_a_percent_is_no_change() -> None:
@@ -163,6 +173,46 @@ def test_a_run_of_before_there_was_a_key_is_compared_where_that_is_what_it_is_by
     comparison = compare(old, new)
     assert [difference.name for difference in comparison.differences] == ["p"]
     assert comparison.gaps == ("q has other groups in new: not compared",)
+
+
+def test_the_mean_is_the_geometric_one_of_the_ratios_that_have_a_logarithm() -> None:
+    nothing, some = [0.0] * 21, [1e-6] * 21
+    old = {"p": STEADY, "q": STEADY, "lost": some, "new": nothing}
+    new = {"p": STEADY * 2, "q": STEADY / 2, "lost": nothing, "new": some}
+    assert two(old, new).mean == pytest.approx(1.0)
+
+
+def test_a_limit_cannot_be_kept_by_measuring_less() -> None:
+    old = {"p": STEADY, "few": STEADY, "gone": STEADY, "none": STEADY}
+    new = {"p": STEADY, "few": STEADY[:5], "none": [0.0, *STEADY[:5]]}
+    assert two(old, new).failures(0.03) == [
+        "few is UNSURE: 5 samples in new, and 6 are needed to tell",
+        "none is UNSURE: 1 of 6 samples in new took no time, so the ratio has no interval",
+        "gone is in old, but not in new",
+    ]
+
+
+def test_a_failure_tells_by_how_much_a_problem_became_slower_at_least() -> None:
+    noisy = np.linspace(90e-6, 110e-6, 21)
+    comparison = two({"p": noisy}, {"p": noisy * 1.3})
+    (difference,) = comparison.differences
+    assert difference.interval is not None and difference.interval[0] < 1.28
+    least = f"{100 * (difference.interval[0] - 1):.1f}%"
+    assert comparison.failures(0.03) == [f"p became slower by {least} at least"]
+
+
+def test_what_was_compared_by_force_and_a_run_that_is_not_complete_are_told() -> None:
+    whole = run("new", {"p": STEADY}, settings=settings(cache="warm"))
+    part = replace(run("old", {"p": STEADY}), head={**run("old", {}).head, "problem_count": 2})
+    notes = compare(part, whole, force=True).notes
+    assert "compared although they differ in cache (cold and warm)" in notes
+    assert any(note.startswith("old is not complete: 1 of 2 problems") for note in notes)
+
+
+def test_every_name_that_is_asked_for_has_to_be_that_of_a_problem() -> None:
+    some = run("old", {"p": STEADY})
+    with pytest.raises(UsageError, match="no problem is named 'q' in old or new"):
+        compare(some, replace(some, path="new"), only=["p", "q"])
 
 
 def test_runs_with_nothing_in_common_are_refused() -> None:

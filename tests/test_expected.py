@@ -124,3 +124,34 @@ def test_what_is_stored_in_between_may_be_off_by_half_a_place(dtype: dtypes.DTyp
     x = stored(Expected(values, np.zeros(1000), np.zeros(1000)), dtype)
     off = np.abs(dtype.to_f32(dtype.from_float(values)) - values)
     assert (off <= x.allowed).all() and off.max() > 0.4 * x.allowed.max()
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+@pytest.mark.parametrize("x", [-2.0, 0.5, 3.0])
+def test_a_deviation_goes_through_an_activation_as_its_slope_says(name: str, x: float) -> None:
+    y = activated(told(x, 1e-3), name)
+    slope = abs(of(name, x + 1e-3) - of(name, x - 1e-3)) / 2e-3
+    assert y.spread[0] == pytest.approx(slope * 1e-3 / 3, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("y", "x"),
+    [
+        ((2.0, 0.1), (3.0, 0.0)),
+        ((3.0, 0.0), (2.0, 0.1)),
+        ((1 + 2.0**-23, 0.0), (1 + 2.0**-23, 0.0)),  # two numbers whose product is rounded
+    ],
+)
+def test_a_product_leaves_a_choice_unless_it_is_a_float32_of_two_numbers_that_leave_none(
+    y: tuple[float, float], x: tuple[float, float]
+) -> None:
+    least = y[1] * x[0] + x[1] * y[0]
+    assert gated(told(*y), told(*x)).allowed[0] > least
+    assert gated(told(2.0, 0.0), told(3.0, 0.0)).allowed[0] == 0
+
+
+@pytest.mark.parametrize("which", [(True, False), (False, True)])
+def test_a_product_may_be_infinite_where_either_factor_may(which: tuple[bool, bool]) -> None:
+    y, x = (told(2.0, 0.1, loose=loose) for loose in which)
+    product = gated(y, x)
+    assert product.loose is not None and product.loose[0]

@@ -350,6 +350,16 @@ def test_scalars_near_the_ends_of_float32_are_no_false_alarm(
             assert verdict.ok, verdict.message
 
 
+@pytest.mark.parametrize("d", ["bf16", "f32"])
+def test_negative_scalars_near_the_ends_of_float32_are_no_false_alarm_either(d: str) -> None:
+    made = plan_of(f"m: 40, n: 48, k: 72, alpha: -2e38, beta: -3e38, d: {d}, c: f32")
+    session = Written(made, NORMAL)
+    in_float32(session)
+    assert np.isnan(dtypes.BY_NAME[d].to_f32(session.d())).any()
+    (verdict,) = session.verify()
+    assert verdict.ok, verdict.message
+
+
 def in_float32(session: Written) -> None:
     """D as a device computes it: every step rounded to float32, overflow and all."""
     group = session.plan.problem.groups[0]

@@ -102,6 +102,13 @@ def test_a_run_that_was_measured_otherwise_is_refused(now: Record, what: str) ->
     assert what in str(error.value)
 
 
+def test_a_setting_that_only_one_of_both_runs_knows_is_another() -> None:
+    more = {**head(), "settings": {**head()["settings"], "more": 1}}
+    for before, now in ((more, head()), (head(), more)):
+        with pytest.raises(UsageError, match=r"settings\.more"):
+            resuming.results(kept(measured(), before), now, PLANS, RIVALS)
+
+
 @pytest.mark.parametrize("key", ["groups", "choices", "launches", "tuned"])
 def test_a_problem_that_ran_in_another_way_is_refused(key: str) -> None:
     earlier = kept(measured(), head())

@@ -16,7 +16,7 @@ from gemmctl.device.base import Facts, Sample, Setup, Telemetry
 from gemmctl.errors import DeviceFailed
 from gemmctl.measuring import bench, blocks, rest, sustained
 from gemmctl.measuring.bench import Entry, Result, Rival, Settings
-from gemmctl.measuring.blocks import BLOCK_S, Meter
+from gemmctl.measuring.blocks import BLOCK_S, READ_S, Block, Meter, Sustained
 from gemmctl.measuring.rest import REST_S
 from gemmctl.measuring.sustained import LEAD_S, MIN_BLOCKS, measure
 from gemmctl.planning.plan import Plan
@@ -136,6 +136,25 @@ def test_a_sample_is_the_mean_of_a_block_and_the_bursts_are_kept_beside(
     assert found.sustained.burst_median_s == 1e-3
 
 
+def test_a_run_in_a_block_takes_the_mean_of_its_samples(board: Board, plan: Plan) -> None:
+    class Uneven(Runs):
+        def sustain(self, seconds: float, watch: Callable[[], None]) -> list[Sample]:
+            taken = super().sustain(seconds, watch)
+            slow = len(taken) // 4
+            return [Sample(1e-3, True)] * (len(taken) - slow) + [Sample(5e-3, False)] * slow
+
+    found = result_of(Uneven(board), plan)
+    assert found.samples == pytest.approx([2e-3] * 8)
+    assert found.host_bound == pytest.approx(0.75)  # and not that of the bursts
+
+
+def test_what_is_told_of_all_blocks_and_bursts_is_the_middle() -> None:
+    some = [Block(1e-3, hz, watts) for hz, watts in ((1.4e9, 700), (1.5e9, 600), (9e9, 0))]
+    told = Sustained(tuple(some), True, (1e-3, 2e-3, 9e-3))
+    assert (told.sm_hz, told.power_w, told.burst_median_s) == (1.5e9, 600, 2e-3)
+    assert told.energy_j == pytest.approx(0.6)
+
+
 def test_every_block_has_a_while_of_the_same_before_it_and_bursts_come_first(
     board: Board, plan: Plan
 ) -> None:
@@ -227,6 +246,15 @@ def test_a_clock_that_does_not_settle_is_told_and_blocks_count_from_half_of_the_
     assert board.clock.now <= 30
 
 
+def test_a_clock_that_moves_once_blocks_count_has_settled_all_the_same(
+    board: Board, plan: Plan
+) -> None:
+    clocks = falling(1.9e9, 1.4e9, 1.4e9, 1.4e9, then=1.3e9)
+    found = result_of(Runs(board, clocks=clocks), plan, runs=3)
+    assert clocks_of(found) == pytest.approx([1.4e9, 1.4e9, 1.3e9])
+    assert found.sustained is not None and found.sustained.settled is True
+
+
 def test_without_a_clock_every_block_counts(board: Board, plan: Plan) -> None:
     board.has_clock = False
     found = result_of(Runs(board), plan)
@@ -260,6 +288,14 @@ def test_it_ends_when_the_time_is_up_after_a_block_at_least(
     found = result_of(ours, plan, settings=settings)
     assert len(found.samples) == samples
     assert board.clock.now <= max(limit_s, LEAD_S + BLOCK_S + 2 * ours.burst_s)
+
+
+def test_the_time_allowed_is_for_each_of_them(board: Board, plan: Plan) -> None:
+    board.facts = replace(board.facts, kind="cpu")
+    settings = replace(BLOCKS_ONLY, max_time_s=20.1, runs=10**6)
+    ours, other = (Runs(board, name, burst_s=0.1) for name in ("ours", "b0"))
+    found = result_of(ours, plan, other, settings=settings)
+    assert (len(found.samples), len(found.rivals[0].samples)) == (8, 8)
 
 
 def test_progress_grows_up_to_the_whole(board: Board, plan: Plan) -> None:
@@ -311,6 +347,14 @@ def test_power_over_less_than_half_a_second_is_not_told(board: Board) -> None:
             board.used_j += 500.0 * STEP_S
             meter.read()
         assert meter.power_w == (watts and pytest.approx(watts))
+
+
+def test_the_clock_is_read_now_and_then_and_not_whenever_a_run_ends(board: Board) -> None:
+    meter = Meter(board)  # type: ignore[arg-type]
+    for _ in range(1000):
+        board.clock.now += READ_S / 10
+        meter.read()
+    assert 80 <= len(meter.readings) <= 101
 
 
 # D

@@ -11,7 +11,7 @@ import pytest
 
 from gemmctl.device.cpu import CpuDevice
 from gemmctl.errors import UsageError
-from gemmctl.judging import dump, product, sampling, statistic, verify
+from gemmctl.judging import dump, interval, product, recomputed, sampling, statistic, verify
 from gemmctl.kernels import cubins
 from gemmctl.kernels.constants import QUANTILES
 from gemmctl.lists import reading
@@ -446,6 +446,56 @@ def test_a_write_at_an_empty_group_is_found():
     assert session.verify()[0].outside == 1
 
 
+@pytest.mark.parametrize("split", [1, 100])
+def test_what_a_sum_that_is_computed_again_allows_for_is_of_all_of_k(monkeypatch, split):
+    judged = Written(plan_of("m: 20, n: 24, k: 512, activation: silu"), NORMAL).product()
+    monkeypatch.setattr(recomputed, "_CHUNK", 44 * 512 // split)
+    rows, columns = np.arange(20), range(24)
+    _, magnitude = judged.sums(rows, columns)
+    _, most = recomputed.rough(judged, 0.0).sums(rows, columns)
+    assert (most >= magnitude * (1 - 1e-6)).all()
+
+
+@pytest.mark.parametrize(
+    ("spec", "group"),
+    [
+        (INT, "m: 64, n: 64, k: 64, beta: 0.3, c: f32"),
+        (NORMAL, "m: 64, n: 64, k: 0, beta: 0.3, bias: n, bias_type: f32, c: f32"),
+    ],
+)
+def test_a_sum_of_two_numbers_of_which_one_was_rounded_leaves_a_choice(spec, group):
+    made = plan_of(f"{group}, d: f32")
+    with CpuDevice().open(made, spec) as session:
+        session.run()
+        (verdict,) = verify.verify(made, session, spec, device="cpu")
+    assert verdict.ok and verdict.method == "bounded full", verdict.message
+
+
+def test_precision_that_is_lost_in_some_rows_is_found_though_the_last_ones_are_right():
+    session = Written(plan_of("m: 600, n: 16, k: 512, d: f32"), NORMAL)
+    a, b = session.operand(0), session.operand(1)
+    allowed = statistic.LIKELY * statistic.drift(512, "cuda") * (np.abs(a) @ np.abs(b).T)
+    allowed[512:] = 0  # what is compared last
+    (verdict,) = session.write(a @ b.T + 0.9 * allowed).verify()
+    assert not verdict.ok and verdict.bad == 0 and verdict.rms > verdict.rms_limit
+
+
+def test_a_wrong_element_says_nothing_of_the_precision_of_the_others():
+    session = Written(plan_of("m: 40, n: 48, k: 64"), NORMAL).write()
+    session.d()[3, 4] = 0
+    (verdict,) = session.verify()
+    assert verdict.bad == 1 and verdict.rms <= verdict.rms_limit
+    assert "precision" not in verdict.message
+
+
+def test_elements_that_are_little_but_their_bias_say_nothing_of_precision():
+    session = Written(plan_of("m: 64, n: 8, k: 8, alpha: 1e-6, bias: n"), NORMAL)
+    judged, rows, columns = session.product(), np.arange(64), range(8)
+    expected = judged.expected(rows, columns)
+    found = interval.compare(judged, rows, columns, dtypes.BF16.from_float(expected.right))
+    assert found.bad == 0 and found.errors.count == 0
+
+
 # What a verdict says.
 
 
@@ -472,6 +522,21 @@ def test_a_verdict_names_the_first_bad_element_and_counts_them():
     tile = f"tile of {rows} rows at row {row}, column {col}"
     for part in ("group 1", "3 of 180000", "row 290, column 310", tile):
         assert part in bad.message
+
+
+def test_the_first_bad_element_is_the_first_in_memory_whichever_part_it_was_found_in():
+    session = Written(plan_of("m: 600, n: 600, k: 8"), INT).write()
+    session.d()[[10, 520], [550, 3]] ^= 0x4000
+    first = session.verify()[0].first
+    assert (first.row, first.col) == (10, 550)
+
+
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_the_largest_error_is_told_whichever_way_it_points(sign):
+    session = Written(plan_of("m: 40, n: 48, k: 64"), NORMAL)
+    right = session.operand(0) @ session.operand(1).T
+    right[3, 4] += sign
+    assert session.write(right).verify()[0].worst > 1
 
 
 def test_nan_is_infinitely_wrong():
@@ -635,12 +700,8 @@ def test_a_folder_that_cannot_be_written_is_told(tmp_path):
     ("error", "raised", "told"),
     [
         (OSError(28, "No space left on device"), UsageError, "No space left on device"),
-        (
-            OSError("64 requested and 7 written"),
-            UsageError,
-            "64 requested and 7 written",
-        ),  # numpy's
-        (KeyboardInterrupt(), KeyboardInterrupt, ""),
+        (OSError("64 requested and 7 written"), UsageError, "64 requested and 7 written"),
+        (KeyboardInterrupt("on the way"), KeyboardInterrupt, "on the way"),
     ],
 )
 def test_of_a_dump_that_ends_before_its_end_nothing_is_left(
