@@ -500,11 +500,11 @@ def test_how_many_groups_are_cut_at_one_time_changes_no_choice(
 
 def alone(some: Problem) -> list[tuple[Choice, Grid]]:
     """How each launch is cut that is to run beside others, as is fastest by itself."""
-    found = [
-        choosing._fastest(*choosing._considered(some, [groups], fitting, H200, True, False, True))
+    return [
+        cut
         for groups, fitting in plan.alike(some, KERNELS)
+        for cut in choosing.choose(some, [groups], fitting, H200, company="beside")
     ]
-    return [(one.choice, one.planned) for one in found]
 
 
 def cycles(some: Problem, launches: Sequence[Grid]) -> float:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, pairwise, product
 from math import inf
+from typing import Literal
 
 import numpy as np
 
@@ -36,6 +37,9 @@ OF_KERNEL = 3
 OF_SPLIT = 1
 GAIN = 0.005  # share of the time of all, for which one is cut otherwise than is fastest by itself
 
+# What a launch is cut for: to run alone, before or behind others, or at the same time as others.
+Company = Literal["none", "in turn", "beside"]
+
 
 @dataclass(frozen=True)
 class _Cut:
@@ -55,7 +59,7 @@ class _Launches:
     starts: Ints  # where the groups of each launch begin
     asked: Mapping[bool, Asked]  # by whether a kernel exchanges operands
     machine: Machine
-    beside: bool  # whether they run side by side
+    beside: bool  # whether others run at the same time
 
     def cut(self, kernel: Kernel, widths: Ints, splits: Ints) -> tuple[Grid, Ints]:
         """All of them for each of some widths, one width after another, and where each begins.
@@ -100,21 +104,21 @@ def choose(
     launches: Sequence[Ints],
     kernels: Sequence[Kernel],
     machine: Machine,
+    company: Company,
     split: bool = True,
-    alone: bool = False,
 ) -> list[tuple[Choice, Grid]]:
-    """The fastest way to cut each of some launches, which are given by their groups.
+    """The fastest way to cut each of some launches by itself, which are given by their groups.
 
-    Sums are split only if ``split``. A launch that is ``alone`` has its ends evened, and narrower
+    Sums are split only if ``split``. A launch without ``company`` has its ends evened, and narrower
     tiles for SMs that it would leave idle: others would fill both. What the cost is at least is
     found for all launches and many ways at once, and the cost itself only where it could be the
     least.
     """
-    everything, ways = _considered(problem, launches, kernels, machine, split, alone)
+    everything, ways = _considered(problem, launches, kernels, machine, company, split)
     bounds = np.transpose([way.bounds for way in ways])
     limits = [*everything.starts.tolist(), len(everything.groups)]
     return [
-        _least(everything, launch, slice(*ends_of), ways, bounds[launch], alone)
+        _least(everything, launch, slice(*ends_of), ways, bounds[launch], even=company == "none")
         for launch, ends_of in enumerate(pairwise(limits))
     ]
 
@@ -127,7 +131,7 @@ def choose_beside(
     Each as is fastest by itself, but where not all CTAs of these find an SM at once.
     """
     considered = [
-        _considered(problem, [groups], kernels, machine, split=True, alone=False, beside=True)
+        _considered(problem, [groups], kernels, machine, "beside", split=True)
         for groups, kernels in launches
     ]
     best = [_fastest(*one) for one in considered]
@@ -200,16 +204,17 @@ def _considered(
     launches: Sequence[Ints],
     kernels: Sequence[Kernel],
     machine: Machine,
+    company: Company,
     split: bool,
-    alone: bool,
-    beside: bool = False,
 ) -> tuple[_Launches, list[_Way]]:
     """Launches, and all ways to cut them that are worth considering."""
+    alone = company == "none"
     kernels = tiling.considered(kernels, sum(map(len, launches)), machine, alone)
     groups, ends = np.concatenate(launches), np.cumsum([len(launch) for launch in launches])
     one_of = {kernel.d_across: kernel for kernel in kernels}
     asked = {exchanged: asked_of(problem, groups, one) for exchanged, one in one_of.items()}
-    everything = _Launches(problem, groups, np.append(0, ends[:-1]), asked, machine, beside)
+    starts, beside = np.append(0, ends[:-1]), company == "beside"
+    everything = _Launches(problem, groups, starts, asked, machine, beside)
     at_once = max(1, AT_ONCE // len(groups))
     ways: list[_Way] = []
     for kernel in kernels:

@@ -258,7 +258,7 @@ def _cuts(
         ]
     if alone:
         ((groups, fitting),) = launches
-        (whole,) = choose(problem, [groups], fitting, machine, alone=True)
+        (whole,) = choose(problem, [groups], fitting, machine, company="none")
         return apart.choose_apart(problem, groups, fitting, machine, whole[1]) or [whole]
     return choose_beside(problem, launches, machine)
 
@@ -269,12 +269,12 @@ def _choose_each(
     """A launch for every group; equal groups are decided and cut once.
 
     Sums are split only if ``split``: not where launches run side by side (``side_by_side`` says
-    why).
+    why). Each is cut as if they ran in turn, all the same.
     """
     firsts: dict[Group, int] = {}
     same = [firsts.setdefault(problem.groups[index], index) for index in groups.tolist()]
     alone = [np.array([index]) for index in firsts.values()]
-    chosen = choose(problem, alone, kernels, machine, split)
+    chosen = choose(problem, alone, kernels, machine, company="in turn", split=split)
     cut = {
         int(group[0]): tiles.cut(problem, planned, choice)
         for group, (choice, planned) in zip(alone, chosen, strict=True)
