@@ -26,11 +26,10 @@ OPERAND_BYTES = 2  # of an element of A or B, in all kernels there are
 CONSTANTS = {name: value for name, value in vars(constants).items() if name.isupper()}
 # Kernels around the GEMM: those without which a device runs nothing.
 SUPPORT = ("build_maps", "build_residues", "fill", "flush", "hash_rows", "pack", "places")
-TYPES = tuple(name[5:].lower() for name in CONSTANTS if name.startswith("TYPE_"))
-WORDS = {
-    **dict.fromkeys(("operand", "output"), TYPES),
-    **dict.fromkeys(("a_layout", "b_layout", "d_layout"), ("row", "col")),
-}  # what fields of a kernel may say
+# What those fields of a kernel may say that are words.
+TYPES = tuple(name.removeprefix("TYPE_").lower() for name in CONSTANTS if name.startswith("TYPE_"))
+WORDS = dict.fromkeys(("operand", "output"), TYPES)
+WORDS |= dict.fromkeys(("a_layout", "b_layout", "d_layout"), ("row", "col"))
 
 
 @dataclass(frozen=True)

@@ -36,22 +36,21 @@ class Saving:
         self._path, self._head = path, head
         self._total = len(before.keys() | set(names))
         self._lines = list(map(compact, before.values()))
-        if earlier is not None and earlier.total != self._total:
-            self._write(self._lines)
+        if path is not None and earlier is not None and earlier.total != self._total:
+            self._write(path, self._lines)
 
     def add(self, record: Record) -> None:
         """Write the file anew with one more problem.
 
         Raises UsageError if the file system refuses; the file then is as it was.
         """
-        lines = [*self._lines, compact(record)]
-        self._write(lines)
-        self._lines = lines
-
-    def _write(self, lines: Sequence[str]) -> None:
         if self._path is not None:
-            head = whole_head(self._head, len(lines), self._total)
-            files.replace(self._path, document(head, "problems", lines))
+            self._write(self._path, [*self._lines, compact(record)])
+
+    def _write(self, path: str, lines: list[str]) -> None:
+        head = whole_head(self._head, len(lines), self._total)
+        files.replace(path, document(head, "problems", lines))
+        self._lines = lines
 
     def left(self) -> str:
         """What is there if the run ends here, to be added to a note; nothing if nothing is."""
