@@ -347,6 +347,25 @@ def test_what_is_computed_again_in_float32_is_seldom_doubted(group: str, seed: i
         assert doubted.sum() <= 0.01 * doubted.size
 
 
+@pytest.mark.parametrize("k", [8, 16, 32, 128])
+@pytest.mark.parametrize("keys", ["activation: silu", "activation: relu", "gate: halves"])
+def test_behind_a_short_k_whatever_is_beyond_its_interval_is_doubted(keys: str, k: int) -> None:
+    made = plan_of(f"m: 60, n: 96, k: {k}, d: f32, {keys}")
+    (judged,) = product.products_of(made, NORMAL, "cuda")
+    rows, columns = np.arange(60), range(judged.group.d_columns)
+    told = judged.expected(rows, columns)
+    right = told.right.astype(np.float32)
+    wrong = (told.right + 1.2 * told.allowed).astype(np.float32)
+    doubts = Recomputed(judged)
+    assert not doubts.suspects(rows, right.view(np.uint32)).any()
+    for column in range(0, len(columns), 5):
+        found = right.copy()
+        found[:, column] = wrong[:, column]
+        beyond = interval.judged(judged, told, found)[2][:, column]
+        doubted = doubts.suspects(rows, found.view(np.uint32)).any(axis=1)
+        assert (doubted == ~beyond).all() and doubted.mean() > 0.3  # relu leaves half of them
+
+
 def other(name: str) -> dict[str, Callable[[Any], Any]]:
     """All activations, and one that another takes the place of."""
     wrong = {"relu": "gelu", "gelu": "gelu_tanh", "gelu_tanh": "gelu", "silu": "gelu"}[name]
