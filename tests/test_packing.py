@@ -305,6 +305,8 @@ def test_the_estimate_has_the_copies_at_the_speed_of_the_memory() -> None:
         ("m: 8, n: 8, k: 1001", ["k 1001 -> 1008"]),
         ("m: 8, n: 8, k: 2147483647", ["k 2147483647 -> 2147483640"]),  # the largest k is odd
         ("m: 8, n: 8, k: 1001, ldb: 1008", ["lda 1001 -> 1008"]),
+        # With an lda that is written, 1008 would be refused as the k of such rows.
+        ("m: 8, n: 8, k: 1001, lda: 1001", ["lda 1001 -> 1008", "ldb 1001 -> 1008"]),
         ("m: 8, n: 8, k: 1000, lda: 1001, ldb: 1003", ["lda 1001 -> 1008", "ldb 1003 -> 1008"]),
         ("m: 9, n: 8, k: 16, a_layout: col", ["lda 9 -> 16"]),
         ("m: 8, n: 8, k: 8, lda: 549755813888", ["lda 549755813888 -> 549755813880"]),
