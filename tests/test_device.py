@@ -867,10 +867,10 @@ def test_parts_of_few_sums_begin_on_ctas_that_lie_apart(driver: Driver) -> None:
     made = plan_of("m: 10, n: 6144, k: 2048", choice=Choice("128x256", 256, 2))
     with CudaDevice().open(made, SPEC) as session:
         ((_, params, table),) = given(driver, session)
-    first = at(params.tiles, TILE, 132)
-    waits = first["k_tiles"] == 0
-    assert np.bincount(np.flatnonzero(waits) * 4 // 132).tolist() == [9, 9, 9, 9]
-    assert sorted(first.tolist()) == sorted(table.tiles[:132].tolist())
+        first = at(params.tiles, TILE, 132)  # whose memory is gone with the session
+        waits = first["k_tiles"] == 0
+        assert np.bincount(np.flatnonzero(waits) * 4 // 132).tolist() == [9, 9, 9, 9]
+        assert sorted(first.tolist()) == sorted(table.tiles[:132].tolist())
 
 
 def test_a_launch_is_told_how_far_ahead_tiles_may_be_taken(

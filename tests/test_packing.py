@@ -421,3 +421,24 @@ def test_operands_are_packed_once_however_launches_are_made(launch: Launching) -
         session.run()
         verdicts = verify.verify(made, session, spec, device="cpu")
     assert [verdict.message for verdict in verdicts if not verdict.ok] == []
+
+
+@pytest.mark.parametrize(
+    ("off", "aligned", "left"),
+    [
+        ("m: 16, n: 512, k: 2049", "m: 16, n: 8192, k: 4096", False),  # which is not copied anyway
+        ("m: 16, n: 4096, k: 2049", "m: 8192, n: 8192, k: 8192", True),  # which takes no longer
+    ],
+)
+def test_aligned_groups_have_no_say_in_whether_an_unaligned_b_stays_where_it_lies(
+    off: str, aligned: str, left: bool
+) -> None:
+    made = plan_of(off, aligned)
+    assert (UNALIGNED[0].name in kernels_of(made)) == left
+    assert made.packing.woven.any() == left
+
+
+def test_an_a_that_nothing_multiplies_is_not_woven() -> None:
+    some = make_problem("m: 33, n: 40, k: 71, alpha: 0, beta: 1")
+    (made,) = plan.make([some], UNALIGNED)
+    assert made.packing.bytes == 0

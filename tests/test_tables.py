@@ -18,6 +18,7 @@ from gemmctl.lists.problem import ACTIVATIONS, BIASES, GATES, LAYOUTS
 from gemmctl.operands import data, dtypes
 from gemmctl.operands.data import DataSpec
 from gemmctl.planning import plan, tables
+from gemmctl.planning.arena import FENCE
 from gemmctl.planning.plan import Plan
 from gemmctl.planning.tables import FILL, Tables
 from gemmctl.planning.tiling import Choice
@@ -420,3 +421,24 @@ def test_the_kernel_calls_biases_activations_and_gates_by_their_places(
 ) -> None:
     stated = {name: value for name, value in vars(constants).items() if name.startswith(prefix)}
     assert stated == {f"{prefix}_{word.upper()}": place for place, word in enumerate(words)}
+
+
+@pytest.mark.parametrize("d", ["bf16", "f32"])
+def test_every_d_ends_a_fence_before_the_next_one_whatever_its_layout_type_and_offset(
+    d: str,
+) -> None:
+    shapes = ("m: 8, n: 72", "m: 72, n: 8", "m: 40, n: 40, ldd: 77, d_offset: 127")
+    layouts = [f"{shape}, d_layout: {layout}" for shape in shapes for layout in LAYOUTS]
+    made = plan_of(
+        *(f"{group}, k: 8, d: {d}" for group in layouts), f"m: 8, n: 72, k: 8, d: {d}, gate: pairs"
+    )
+    ends = made.layout.d_begin
+    for record in np.sort(tables.hashed(made, 0), order="ptr"):
+        assert record["ptr"] >= ends + FENCE
+        ends = int(record["ptr"] + record["rows"] * record["pitch_bytes"])
+    assert ends + FENCE <= made.layout.d_end <= made.layout.size
+
+
+def test_a_d_of_32_bits_is_hashed_by_rows_of_twice_the_bytes() -> None:
+    (record,) = tables.hashed(plan_of("m: 24, n: 40, k: 64, d: f32, ldd: 44"), ADDRESS)
+    assert (record["rows"], record["row_bytes"], record["pitch_bytes"]) == (24, 40 * 4, 44 * 4)

@@ -24,6 +24,7 @@ from cuts import (
     uneven_cuts,
 )
 from gemmctl.kernels.constants import (
+    ELEMENTS_WIDTH,
     FUSED_NARROW,
     K_TILE,
     MAPS,
@@ -848,3 +849,106 @@ def test_the_widest_tile_of_a_launch_says_how_long_its_stages_are() -> None:
     launch = launch_of(some, kernel("128x256"))
     assert sorted(launch.widths.tolist()) == [16, 256]
     assert launch.stages == 4
+
+
+def test_a_last_tile_of_64_rows_takes_no_turns_where_the_others_do() -> None:
+    """The ring would not hold all slices of its K until the second warpgroup has had them."""
+    some = make_problem("m: 300, n: 64, k: 4096, activation: silu")
+    tiles = np.sort(launch_of(some, kernel("128x256-c2")).tiles, order="m0")
+    assert tiles["width"].tolist() == [256, NARROW_ROWS]
+    assert tiles["in_turn"].tolist() == [LAST_SLICES, 0]
+
+
+@pytest.mark.parametrize(("k", "shuffled"), [(SHUFFLED_K, True), (SHUFFLED_K + K_TILE, False)])
+def test_tiles_whose_rows_are_shuffled_stay_whole_runs_where_others_would_be_lower(
+    k: int, shuffled: bool
+) -> None:
+    of, some = kernel("128x192-c2px", "f32"), make_problem(f"m: 256, n: 4096, k: {k}, d: f32")
+    launch = cut_as(some, np.arange(1), of, Choice(of.name, 192), Machine(8))
+    assert launch.waves >= LOWER_WAVES and launch.shuffled.tolist() == [shuffled]
+    assert set(launch.tiles["width"].tolist()) == ({192} if shuffled else {192, 176})
+
+
+def test_where_k_lies_across_a_only_the_last_tile_is_lower_and_all_rows_are_covered() -> None:
+    some = make_problem("m: 4096, n: 256, k: 1024, a_layout: col")
+    wanted = ("128x192-c2p", "bf16", "bf16", "col", "col")
+    (of,) = (one for one in KERNELS if (one.name, *one.multiplies) == wanted)
+    launch = cut_as(some, np.arange(1), of, Choice(of.name, 192), Machine(8))
+    assert launch.waves >= LOWER_WAVES
+    tiles = np.sort(launch.tiles, order="m0")
+    assert tiles["m0"].tolist() == list(range(0, 4096, 192))
+    assert tiles["width"].tolist() == 21 * [192] + [64]
+
+
+def test_no_tile_is_lowered_to_a_height_without_code() -> None:
+    """Three of 104 rows are 16 more than 296, but finer steps than WIDTH_STEP begin above 96."""
+    of, some = kernel("128x192-c2p"), make_problem("m: 296, n: 1280, k: 1024")
+    launch = cut_as(some, np.arange(1), of, Choice(of.name, 112), Machine(2))
+    assert launch.waves >= LOWER_WAVES
+    assert set(launch.tiles["width"].tolist()) == {104}
+
+
+@pytest.mark.parametrize(("ldd", "added"), [(2**38 - 4, True), (2**38, False)])
+@pytest.mark.usefixtures("nothing_held")
+def test_what_has_rows_too_far_apart_for_tma_is_not_added_where_it_lies(
+    ldd: int, added: bool
+) -> None:
+    some = make_problem(f"m: 64, n: 64, k: {ADDED_K}, d: f32, beta: 1, inplace: true, ldd: {ldd}")
+    (tile,) = launch_of(some, kernel("128x256", "f32")).tiles
+    assert bool(tile["flags"] & TILE_ADDED) == added
+
+
+@pytest.mark.parametrize(("ldb", "shuffled"), [(2**34 - 64, True), (2**34, False)])
+def test_rows_are_not_shuffled_where_tma_cannot_step_over_a_run_of_them(
+    ldb: int, shuffled: bool
+) -> None:
+    of = kernel("128x256-x")
+    launch = launch_of(make_problem(f"m: 8, n: 256, k: 64, ldb: {ldb}"), of)
+    assert launch.kernel.run == 32 and launch.shuffled.tolist() == [shuffled]
+
+
+@pytest.mark.parametrize(
+    ("more", "stages", "residues"),
+    [
+        ("ldc: 549755813880", 1, False),
+        ("ldc: 549755813888", 0, False),  # 2^40 bytes to the next row
+        ("ldc: 68719476728, c_offset: 1", 1, True),
+        ("ldc: 68719476736, c_offset: 1", 0, False),  # to the next of the same residue
+    ],
+)
+def test_a_c_whose_rows_lie_too_far_apart_for_tma_comes_by_elements(
+    more: str, stages: int, residues: bool
+) -> None:
+    launch = launch_of(make_problem(f"m: 64, n: 64, k: 64, beta: 1, {more}"), kernel("64x128"))
+    assert launch.tiles["c_stages"].tolist() == [stages]
+    assert launch.residues == residues
+
+
+def test_where_k_differs_tiles_take_it_forward_however_long_it_is() -> None:
+    some = make_problem(*(f"m: 8192, n: 8192, k: {k}" for k in (TURNING_K, 2 * TURNING_K)))
+    assert not (launch_of(some, kernel("128x256-c2")).tiles["flags"] & TILE_BACKWARD).any()
+
+
+def test_with_operands_exchanged_an_a_of_more_rows_than_few_stays_among_those_read_again() -> None:
+    some = make_problem(*(f"m: {m}, n: 304, k: {LONG_K}" for m in (2 * ONCE_ROWS, 512)))
+    launch = launch_of(some, kernel("128x256-x"))
+    assert launch.wide.tolist() == [1, 4]
+    assert not (launch.tiles["flags"] & TILE_ONCE).any()
+
+
+@pytest.mark.parametrize("changes", ["beta: 1, gate: halves", "beta: 1, ldc: 549755813888"])
+def test_tiles_whose_c_comes_by_elements_have_code_up_to_128_rows(changes: str) -> None:
+    for name in ("128x256-c2", "128x192-c2p", "64x128"):
+        tiles = launch_of(make_problem(f"m: 1000, n: 256, k: 1024, {changes}"), kernel(name)).tiles
+        assert tiles["width"].max() == ELEMENTS_WIDTH
+
+
+def test_of_a_short_k_with_nothing_behind_it_only_narrow_tiles_multiply_all_by_turns() -> None:
+    group = "m: 512, n: 256, k: 256"
+    assert set(in_turn(group, kernel("128x256-x"), "many")) == {2}
+
+
+def test_where_tiles_are_one_whole_wave_no_other_one_follows() -> None:
+    some, of = make_problem("m: 256, n: 1024, k: 4096"), kernel("128x256")
+    launch = cut_as(some, np.arange(1), of, Choice(of.name, 256), Machine(8))
+    assert launch.waves == 1 and set(launch.tiles["in_turn"].tolist()) == {LAST_SLICES}
