@@ -98,6 +98,10 @@ class _Way:
         """What it is for one of them."""
         return Choice(self.kernel.name, self.width, int(self.splits[launch]))
 
+    def comes_to(self, launch: int) -> tuple[Kernel, float]:
+        """What ways that come to the same cut of it have in common, of whatever width or splits."""
+        return self.kernel, float(self.bounds[launch])
+
 
 def choose(
     problem: Problem,
@@ -183,8 +187,9 @@ def _others(launch: _Launches, ways: Sequence[_Way], fastest: _Cut, few: int) ->
     able.sort(key=lambda way: float(way.bounds[0]))
     firsts = dict[tuple[Kernel, float], _Way]()  # of those that come to the same
     for way in able:
-        firsts.setdefault((way.kernel, float(way.bounds[0])), way)
-    found, same = list[_Cut](), _same(fastest.planned)
+        firsts.setdefault(way.comes_to(0), way)
+    del firsts[next(way.comes_to(0) for way in able if way.choice(0) == fastest.choice)]
+    found = list[_Cut]()
     used = Counter[Kernel | None]({fastest.planned.kernel: 1})
     for way in firsts.values():
         if len(found) == few:
@@ -193,9 +198,8 @@ def _others(launch: _Launches, ways: Sequence[_Way], fastest: _Cut, few: int) ->
         sort, most = (None, OF_SPLIT) if split else (way.kernel, OF_KERNEL)
         if used[sort] < most:
             planned = launch.planned(launch.groups, way, 0)
-            if _same(planned) != same:
-                found.append(launch.cut_as(way.choice(0), planned))
-                used[sort] += 1
+            found.append(launch.cut_as(way.choice(0), planned))
+            used[sort] += 1
     return found
 
 
@@ -264,10 +268,9 @@ def _least(
         if bounds[index] * (1 - SLACK) > least and not evens:
             break
         way = ways[index]
-        same = way.kernel, float(bounds[index])
-        if same in seen:  # another width, or no split, that comes to the same cut
+        if way.comes_to(launch) in seen:
             continue
-        seen.add(same)
+        seen.add(way.comes_to(launch))
         planned, asks = launches.planned(own, way, launch), asked[way.kernel.d_across]
         if evens:
             planned, found = tail.evened(planned, launches.problem, asks, least)
@@ -282,8 +285,3 @@ def _least(
     if later:
         cut, _ = tail.evened(cut, launches.problem, asked[way.kernel.d_across])
     return way.choice(launch), cut
-
-
-def _same(planned: Grid) -> tuple[Kernel, bytes, bytes]:
-    """What two ways to cut a launch have in common if they come to the same."""
-    return planned.kernel, planned.widths.tobytes(), planned.parts.tobytes()

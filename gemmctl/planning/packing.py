@@ -139,12 +139,13 @@ def remedies(problem: Problem) -> list[str]:
     begun_a, begun_b = np.split(_begin_wrong(problem), 2)
     along_k = ~columns.across("a") & ~columns.across("b")
     by_k = along_k & (columns.lda == columns.k) & (columns.ldb == columns.k)
-    for index in np.flatnonzero(by_k & (packed_a | packed_b)).tolist():
+    by_k &= packed_a | packed_b
+    for index in np.flatnonzero(by_k).tolist():
         # What a list says of them would be too little for another k.
         by_k[index] = {"lda", "ldb"}.isdisjoint(problem.groups[index].marks)
     found: list[str] = []
     for name, values, legal, wanted in (
-        ("k", columns.k, _legal_k(columns.k, columns.sizes["a"]), by_k & (packed_a | packed_b)),
+        ("k", columns.k, _legal_k(columns.k, columns.sizes["a"]), by_k),
         ("lda", columns.lda, _legal(columns.lda, columns.sizes["a"]), packed_a & ~by_k),
         ("ldb", columns.ldb, _legal(columns.ldb, columns.sizes["b"]), packed_b & ~by_k),
         ("a_offset", columns.a_offset, np.zeros_like(columns.a_offset), begun_a),
