@@ -34,6 +34,8 @@ def test_each_list_is_timed_as_it_is_and_with_every_addition_that_it_can_have(
     (first, _) = problems["even/bias_along_n_alpha_0.5"]["groups"]
     assert (first["bias"], first["alpha"], first["m"]) == ("n", 0.5, 8)
     assert {group["n"] for group in problems["odd/odd_n"]["groups"]} == {14}
+    assert {group["ldd"] for group in problems["even/odd_ldd"]["groups"]} == {17}
+    assert {group["ldc"] for group in problems["odd/beta_1_odd_ldc"]["groups"]} == {15}
 
 
 def test_a_cell_has_the_ratio_to_the_list_as_it_is_and_to_the_fastest_peer(

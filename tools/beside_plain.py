@@ -23,6 +23,7 @@ import tabulate
 import vary_lists
 
 from gemmctl.errors import UsageError
+from gemmctl.lists import reading
 from gemmctl.showing import saved
 
 PLAIN = "nothing"
@@ -32,8 +33,10 @@ ADDITIONS = {
     "alpha 0.5": {"alpha": "0.5"},
     "beta 1": {"beta": "1"},
     "beta 1, in place": {"beta": "1", "inplace": "true"},
+    "beta 1, C off 16 bytes": {"beta": "1", "c_offset": "1"},
     "bias along n": {"bias": "n"},
     "bias along m": {"bias": "m"},
+    "bias along n, in f32": {"bias": "n", "bias_type": "f32"},
     "bias along n, alpha 0.5": {"bias": "n", "alpha": "0.5"},
     "bias along n, relu": {"bias": "n", "activation": "relu"},
     "bias along n, beta 1": {"bias": "n", "beta": "1"},
@@ -49,8 +52,12 @@ ADDITIONS = {
     "B row": {"b_layout": "row"},
     "A col": {"a_layout": "col"},
     "D col": {"d_layout": "col"},
+    "f16": {"a": "f16", "b": "f16", "d": "f16"},
 }
 ODD_N = "odd n"  # one column less
+# An odd leading dimension that the longest row of D fits in.
+ODD_LD = {"beta 1, odd ldc": ("ldc", {"beta": "1"}), "odd ldd": ("ldd", {})}
+TITLES = (PLAIN, *ADDITIONS, *ODD_LD, ODD_N)
 
 
 def write(lists: Sequence[Path], folder: Path) -> list[Path]:
@@ -66,6 +73,10 @@ def write(lists: Sequence[Path], folder: Path) -> list[Path]:
         made_of: dict[str, str | None] = {PLAIN: text, ODD_N: vary_lists.varied(text, "oddn")}
         for title, added in ADDITIONS.items():
             made_of[title] = vary_lists.with_defaults(text, added)
+        (problem,) = reading.load([str(path)], sys.stdin)
+        odd = max(group.n for group in problem.groups) | 1
+        for title, (dimension, added) in ODD_LD.items():
+            made_of[title] = vary_lists.with_defaults(text, {dimension: str(odd), **added})
         for title, varied in made_of.items():
             if varied is None:
                 continue
@@ -94,7 +105,7 @@ def table(problems: dict[str, saved.Record]) -> str:
         best = f" ({found['best_ratio']:.2f} of {found['best']})" if found.get("best") else ""
         return f"{taken * 1e6:.4g}{over}{best}"
 
-    rows = [[title, *(cell(stem, title) for stem in stems)] for title in (PLAIN, *ADDITIONS, ODD_N)]
+    rows = [[title, *(cell(stem, title) for stem in stems)] for title in TITLES]
     titles = ["behind the product", *stems]
     return tabulate.tabulate(rows, titles, "pipe", disable_numparse=True)
 
