@@ -1118,7 +1118,7 @@ def test_c_in_place_is_generated_again_with_every_poison_and_before_every_burst(
         session.time(2, cold=True)
         queued = [what for what, _ in driver.queued]
         c = made.layout.d[1] + session.base
-    assert queued == ["fill", *["flush", "record", "gemm", "record"] * 2]
+    assert queued == ["fill", *AHEAD, *["flush", "record", "gemm", "record"] * 2]
     _, *again = (launched.params[0] for launched in driver.launched if launched.symbol == "fill")
     assert [records["ptr"].tolist() for records in again] == [[c], [c]]
 
@@ -1196,6 +1196,7 @@ def test_rows_are_copied_without_what_lies_between_them(driver: Driver) -> None:
 
 
 ONE_LAUNCH = "m: 300, n: 520, k: 136, count: 3"
+AHEAD = ["flush"] * 8  # that a GPU is busy with before the first sample
 CAPTURED = ["record", "wait", "gemm", "gemm", "record", "wait"]  # of GROUPS: fork, launch, join
 
 
@@ -1206,22 +1207,32 @@ def timed(driver: Driver, made: Plan, *, cold: bool) -> tuple[list[Sample], list
         return session.time(3, cold=cold), [what for what, _ in driver.queued]
 
 
+def test_the_gpu_is_busy_for_long_enough_that_a_host_which_slept_queues_the_first_sample(
+    driver: Driver,
+) -> None:
+    _, cold = timed(driver, plan_of(ONE_LAUNCH), cold=True)
+    assert cold[: len(AHEAD) + 2] == [*AHEAD, "flush", "record"]
+    _, warm = timed(driver, plan_of(ONE_LAUNCH), cold=False)
+    begin = warm.index("graph")  # not timed: the L2 has what it reads from then on
+    assert warm[begin - len(AHEAD) : begin + 2] == [*AHEAD, "graph", "record"]
+
+
 def test_a_cold_run_has_a_flush_before_it(driver: Driver) -> None:
     samples, queued = timed(driver, plan_of(ONE_LAUNCH), cold=True)
     assert [sample.seconds for sample in samples] == [5e-3] * 3
-    assert queued == ["flush", "record", "gemm", "record"] * 3  # the flush is not timed
+    assert queued == AHEAD + ["flush", "record", "gemm", "record"] * 3  # no flush is timed
 
 
 def test_a_cold_run_of_several_launches_is_one_graph(driver: Driver) -> None:
     made = plan_of(*GROUPS)
     assert len(made.launches) > 1
     _, queued = timed(driver, made, cold=True)
-    assert queued == CAPTURED + ["flush", "record", "graph", "record"] * 3
+    assert queued == CAPTURED + AHEAD + ["flush", "record", "graph", "record"] * 3
 
 
 def test_packing_and_the_launch_behind_it_are_one_graph(driver: Driver) -> None:
     _, queued = timed(driver, plan_of("m: 64, n: 64, k: 63"), cold=True)
-    assert queued == ["pack", "gemm"] + ["flush", "record", "graph", "record"] * 3
+    assert queued == ["pack", "gemm"] + AHEAD + ["flush", "record", "graph", "record"] * 3
 
 
 @pytest.mark.parametrize("launch", ["grouped", "graph", "serial", "streams"])
@@ -1244,7 +1255,7 @@ def test_a_warm_sample_is_many_runs_in_one_graph_shared_out(driver: Driver) -> N
     assert [sample.seconds for sample in samples] == pytest.approx([5e-3 / gpu.WARM_RUNS] * 3)
     once = CAPTURED  # says how long the graph may take
     first = ["graph"]  # is not timed: the GPU is at it while the first sample is queued
-    graphs = first + ["record", "graph", "record"] * 3
+    graphs = AHEAD + first + ["record", "graph", "record"] * 3
     assert queued == once + CAPTURED * gpu.WARM_RUNS + graphs
 
 
@@ -1284,9 +1295,9 @@ def test_what_else_is_timed_is_queued_as_it_is(
     session.time(2, cold=cold, queue=lambda: driver.queued.append(("other", 0)))
     queued = [what for what, _ in driver.queued]
     if cold:
-        assert queued == ["flush", "record", "other", "record"] * 2
+        assert queued == AHEAD + ["flush", "record", "other", "record"] * 2
     else:
-        assert queued == ["other"] + ["record", "other", "record"] * 2
+        assert queued == AHEAD + ["other"] + ["record", "other", "record"] * 2
 
 
 @pytest.mark.parametrize("cold", [True, False])
