@@ -428,6 +428,15 @@ def test_without_a_warm_up_d_is_compared_with_that_of_one_more_run(
         measure(FakeSession(clock, [1.0], 0.01, digest=(7, 8)), GPU, plan, ALL_RUNS)
 
 
+def test_where_turns_were_compared_with_each_other_it_needs_no_more_run(
+    clock: Clock, plan: Plan
+) -> None:
+    session, other = (FakeSession(clock, [1.0], wall_s=0.01, name=name) for name in ("ours", "it"))
+    entries = [Entry(Rival("it"), other)]
+    measure(session, GPU, plan, replace(ALL_RUNS, runs=20), entries=entries)
+    assert session.events.count("digests") > 1 and "run" not in session.events
+
+
 def test_a_long_run_is_measured_once_and_not_run_again(clock: Clock, plan: Plan) -> None:
     session = FakeSession(clock, [99.0], wall_s=99.0)
     measure(session, GPU, plan, replace(ALL_RUNS, max_time_s=1.0))
