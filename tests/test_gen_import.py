@@ -261,6 +261,15 @@ WRONG = [
     ("1 2 3\n4 5\n", (), "<stdin>:2:1: expected M N K, MxNxK, INDEX MxNxK, or [MxNxK][MxNxK]..., "
      "not 2 numbers; if they are tokens per expert, give --n and --k"),
     ("1 2 3\n  many\n", (), "<stdin>:2:3: expected M N K, MxNxK"),
+    ("M N K\n1 2 3\n", (), "<stdin>:1:1: expected M N K, MxNxK, INDEX MxNxK, or [MxNxK][MxNxK]..., "
+     "in numbers; take out a line that only names them"),
+    ("[1, 2, 3]\n[4, 5, 6]\n", (), "<stdin>:2:1: a list or an object on every line is no list; "
+     "put all of them into one: [..., ...]"),
+    ('{"m": 1}\n{"m": 2}\n', WEIGHTS, "<stdin>:2:1: a list or an object on every line is no list"),
+    ("1 2 3\n".encode("utf-16"), (), "<stdin>: byte 0xff at 0 is not UTF-8; save the file as UTF-8 "
+     "text"),
+    (b"PK\x03\x04" + bytes(9), (), "<stdin> is an archive, as numpy.savez writes; numpy.save one "
+     "array as .npy"),
     ("1 2 9999999999\n", (), "<stdin>:1:1: a size must be an integer from 0 to 2147483647, not "),
     ("1.0 2 3", (), "<stdin>:1:1: expected M N K, MxNxK"),  # in JSON and YAML alone they may be so
     ("5.0", WEIGHTS, "<stdin>:1:1: expected tokens per expert, whole numbers, not '5.0'"),

@@ -20,6 +20,7 @@ from gemmctl.errors import ListError, Mark, UsageError
 from gemmctl.lists import problem, reading
 from gemmctl.lists.problem import ACTIVATIONS, GATES, LAYOUTS, Group, Problem
 from gemmctl.operands import dtypes
+from support import Command
 
 ROOT = Path(__file__).parent.parent
 LISTS = sorted((ROOT / "problems").glob("*.yaml"))
@@ -531,6 +532,19 @@ def test_names_are_unique_across_files(tmp_path: Path) -> None:
     [(mark, message)] = caught.value.errors
     assert (mark.file, mark.line, mark.column) == ("<stdin>", 4, 11)
     assert message == f"the name 'p' is taken by {path}:4; choose another"
+
+
+def test_a_list_may_not_have_the_name_that_shapes_on_the_command_line_get(
+    gemmctl: Command, tmp_path: Path
+) -> None:
+    (tmp_path / "list.yaml").write_text(
+        listed("{m: 1, n: 1, k: 1}").replace("name: p", "name: 8x8x8")
+    )
+    done = gemmctl("plan", "list.yaml", "--mnk", "8x8x8")
+    assert done.returncode == 2
+    assert "--mnk calls its problem '8x8x8', which is taken by list.yaml:4; rename that one" in (
+        done.stderr
+    )
 
 
 def test_files_that_cannot_be_read_are_all_named(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ def test_a_saved_run_comes_back_whole(tmp_path: Path) -> None:
     save(tmp_path / "run.json", "one", "two")
     loaded = saved.load(str(tmp_path / "run.json"))
     assert loaded.problems == {"one": problem("one"), "two": problem("two")}
-    assert loaded.head == {**HEAD, "complete": True, "problem_count": 2}
+    assert loaded.head == {**HEAD, "complete": True, "problem_count": 2, "unmeasured": []}
 
 
 def test_every_finished_problem_is_there_at_once_and_the_file_says_that_more_are_to_come(
@@ -50,17 +50,50 @@ def test_every_finished_problem_is_there_at_once_and_the_file_says_that_more_are
     loaded = saved.load(str(path))
     assert list(loaded.problems) == ["one"]
     assert (loaded.head["complete"], loaded.total) == (False, 2)
+    assert loaded.unmeasured == ["two"]
     assert file.left() == f"; {path} holds 1 of 2, and --resume goes on with it"
 
 
 def test_going_on_with_a_run_keeps_what_it_has(tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     save(path, "one", of=2)
-    file = Saving(str(path), HEAD, ["one", "three"], saved.load(str(path)))
-    file.add(problem("three"))
+    file = Saving(str(path), HEAD, ["one", "missing0"], saved.load(str(path)))
+    file.add(problem("missing0"))
     loaded = saved.load(str(path))
-    assert list(loaded.problems) == ["one", "three"]
+    assert list(loaded.problems) == ["one", "missing0"]
     assert loaded.head["complete"]
+
+
+@pytest.mark.parametrize("names", [["one"], ["three"]])
+def test_what_a_run_lacked_is_lacking_still_when_others_are_measured(
+    names: list[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "run.json"
+    save(path, "one", of=2)
+    file = Saving(str(path), HEAD, names, saved.load(str(path)))
+    for name in {*names} - {"one"}:
+        file.add(problem(name))
+    loaded = saved.load(str(path))
+    assert (loaded.head["complete"], loaded.unmeasured) == (False, ["missing0"])
+    assert loaded.total == len({"one", "missing0", *names})
+
+
+def test_a_file_that_something_else_has_written_to_is_left_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    first, second = (Saving(str(path), HEAD, [name, "more"]) for name in ("one", "two"))
+    first.add(problem("one"))
+    with pytest.raises(UsageError, match="something else has written to it meanwhile"):
+        second.add(problem("two"))
+    assert list(saved.load(str(path)).problems) == ["one"]
+    path.unlink()  # of what is gone nothing can be lost
+    first.add(problem("more"))
+    assert list(saved.load(str(path)).problems) == ["one", "more"]
+
+
+def test_a_run_that_an_editor_put_a_mark_before_is_read(tmp_path: Path) -> None:
+    save(tmp_path / "run.json", "one")
+    text = (tmp_path / "run.json").read_text()
+    assert list(load(tmp_path, "\ufeff" + text).problems) == ["one"]
 
 
 def test_a_run_that_goes_on_with_more_problems_is_not_complete_before_they_are(
@@ -154,8 +187,9 @@ def document(**changes: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [
-        ("not json", "is not JSON"),
-        ("", "is not JSON"),
+        ("not json", r"is not JSON \(line 1, column 1: Expecting value\)"),
+        ("", "is empty"),
+        ('{"command": "run"}\n{"command": "ru', r"is not JSON \(line 2, column 13: "),
         ("[" * 100_000, "is not JSON"),
         ("[]", "is not a saved run"),
         ('{"command": "plan"}', "is not a saved run"),

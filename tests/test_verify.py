@@ -715,9 +715,10 @@ def test_of_a_dump_that_ends_before_its_end_nothing_is_left(
             raise error
 
     monkeypatch.setattr(np, "save", full)
-    with CpuDevice().open(made, INT) as session, pytest.raises(raised, match=told):
-        dump.dump(made, session, 0, str(tmp_path), INT, **ASKED)
-    assert not list(tmp_path.iterdir())
+    for folder in (tmp_path, tmp_path / "new" / "newer"):
+        with CpuDevice().open(made, INT) as session, pytest.raises(raised, match=told):
+            dump.dump(made, session, 0, str(folder), INT, **ASKED)
+        assert tmp_path.is_dir() and not list(tmp_path.iterdir())
 
 
 def test_a_subnormal_counts_like_the_smallest_normal_number():

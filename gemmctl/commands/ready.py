@@ -7,7 +7,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from gemmctl.commands.sources import TYPED, Sources
+from gemmctl.commands.sources import Sources
 from gemmctl.errors import DeviceFailed, UsageError
 
 DEVICE_VARIABLE = "GEMMCTL_DEVICE"
@@ -28,6 +28,7 @@ def checked(given: Sources, only: list[str] | None, kernels: Sequence[Kernel]) -
     What no kernel can run is said of the problems asked for, as far as they can be read.
     """
     from gemmctl.lists import problem, reading
+    from gemmctl.lists.shapes import TYPED
     from gemmctl.planning.refusals import refusals
 
     texts = [] if given.typed is None else [(TYPED, given.typed)]

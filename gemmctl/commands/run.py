@@ -146,7 +146,8 @@ def run(
     results: list[bench.Result] = []
 
     def report() -> Report:
-        whole = whole_head(head, len(results), len(plans))
+        measured = {result.plan.problem.name for result in results}
+        whole = whole_head(head, measured, [plan.problem.name for plan in plans])
         return run_report.report(whole, results, on.facts, settings, rivals, out.view, packed)
 
     def so_far() -> str:

@@ -14,7 +14,6 @@ ABOUT_FILES = (
     "FILE is a problem list: a path, - for standard input, @NAME for one that ships with gemmctl "
     "(gemmctl info names them), or @ for all of those. Several are one long list."
 )
-TYPED = "--mnk"  # what errors call the list that shapes on the command line make
 
 
 class _Listed(str):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
@@ -105,7 +106,7 @@ def verify(
     verify_report.check(on.facts, out.view)
     head = verify_report.head(on.facts, data, seed, repeat, launch, cubins.manifest())
     checks: list[verify_report.Checked] = []
-    notes: list[str] = []
+    notes: list[str | UsageError] = []
     total = len(plans) * len(specs)
     where = on.facts.kind if device == "auto" else device
 
@@ -135,7 +136,10 @@ def verify(
                 out.stream(head, verify_report.record(checks[-1]))
     finally:  # of what ends before its end, too, somebody has to know what it left
         for note in notes:
-            out.note(note)
+            if isinstance(note, UsageError):
+                print(note.told(), file=sys.stderr)
+            else:
+                out.note(note)
     if any(checked.bad for checked in checks):
         raise typer.Exit(1)
 
@@ -155,7 +159,7 @@ def _check_folder(path: str) -> None:
 
 def _dumped(
     dump: str | None, session: Session, checked: Checked, device: str, repeat: int
-) -> list[str]:
+) -> list[str | UsageError]:
     """Leave a problem's first wrong group in a folder there, and say so, or why that failed."""
     from gemmctl.judging import dump as dumping
 
@@ -168,5 +172,5 @@ def _dumped(
             checked.plan, session, group, folder, checked.data, device=device, repeat=repeat
         )
     except UsageError as error:  # the verdict is worth more
-        return [str(error)]
+        return [error]
     return [f"left the operands of the first wrong group in {folder}"]

@@ -20,13 +20,12 @@ import numpy as np
 from gemmctl.errors import ListError, UsageError, cut
 from gemmctl.generating import hipblaslt
 from gemmctl.generating.listing import SIZES, Group, Made, Value, element_types, extents, sized
-from gemmctl.generating.source import EXPECTED, TOKENS, Source, keyed, refuse, size
+from gemmctl.generating.source import EXPECTED, NPY, TOKENS, Source, keyed, refuse, size
 from gemmctl.lists import yamlfile
 from gemmctl.lists.fields import FIELDS
 from gemmctl.lists.reading import said
 from gemmctl.lists.yamlfile import Node
 
-NPY = b"\x93NUMPY"  # how an array that numpy saved begins
 SHAPE = r"(\d+)[xX](\d+)[xX](\d+)"
 LIST = "a list of numbers, of [M, N, K], or of objects such as {m: 128, n: 256, k: 64}"
 IF_TOKENS = "if they are tokens per expert, give --n and --k"
@@ -139,6 +138,8 @@ def shapes(source: Source, types: Mapping[str, Value]) -> tuple[str, list[list[G
         elif re.fullmatch(r"[\d\s,]+", text, re.ASCII):
             told = f"expected {EXPECTED}, not {len(re.findall(r'[0-9]+', text))} numbers"
             refuse(mark, f"{told}; {IF_TOKENS}")
+        elif not re.search(r"\d", text, re.ASCII):
+            refuse(mark, f"expected {EXPECTED}, in numbers; take out a line that only names them")
         else:
             refuse(mark, f"expected {EXPECTED}")
     return "shapes of CUTLASS" if indexed else "lines of M, N and K", [groups]
@@ -192,6 +193,10 @@ def _load(source: Source) -> list[Node]:
     errors: yamlfile.Errors = []
     node = yamlfile.load(source.text, source.called, errors)
     if errors:
+        lines = [(line, text) for line, text in source.lines()]
+        if len(lines) > 1 and all(re.fullmatch(r"\s*[\[{].*[\]}]\s*", text) for _, text in lines):
+            told = "a list or an object on every line is no list; put all of them into one"
+            refuse(source.mark(*lines[1], 0), f"{told}: [..., ...]")
         raise ListError(errors)
     if isinstance(node.value, dict):
         if "gemmctl" in node.value:

@@ -12,6 +12,7 @@ from gemmctl.lists.fields import FIELDS
 from gemmctl.lists.yamlfile import MAX_DIGITS, Entry, Node, too_long
 
 TOKENS = "tokens per expert"
+NPY, NPZ = b"\x93NUMPY", b"PK\x03\x04"  # how what numpy saved begins
 EXPECTED = "M N K, MxNxK, INDEX MxNxK, or [MxNxK][MxNxK]..."
 
 
@@ -69,6 +70,15 @@ def read(path: str, stdin: BinaryIO, expected: str) -> Source:
     source = Source(path, data)
     if not data.strip():
         raise UsageError(f"{source.called} is empty; it should have {expected}")
+    if data.startswith(NPZ):
+        raise UsageError(f"{source.called} is an archive, as numpy.savez writes; numpy.save one "
+                         "array as .npy")  # fmt: skip
+    if not data.startswith(NPY):
+        try:
+            data.decode()
+        except UnicodeDecodeError as error:
+            told = f"{source.called}: byte 0x{data[error.start]:02x} at {error.start} is not UTF-8"
+            raise UsageError(f"{told}; save the file as UTF-8 text") from None
     return source
 
 

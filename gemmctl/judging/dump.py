@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
 
@@ -34,7 +35,8 @@ def dump(
     Per matrix, m x k, n x k or m x n whatever its layout: ``a.npy`` has the values as float32,
     ``a_bits.npy`` the elements' bits, read from the device. C and the bias are left out where there
     is none. A C in place is made anew, so that the session's D is lost. Raises UsageError if a
-    file cannot be written; none of them is left then, nor if something else ends it.
+    file cannot be written; none of them is left then, nor a folder that was made for them, nor if
+    something else ends it.
     """
     found, layout = plan.problem.groups[group], plan.layout
     across = found.across
@@ -67,6 +69,7 @@ def dump(
         f"gemmctl: 1\nproblems:\n  - name: {name}\n    groups:\n{before}      - {{{keys}}}\n"
     )
     path, written = Path(folder), list[Path]()
+    made = [one for one in (path, *path.parents) if not one.exists()]
 
     def keep(name: str) -> Path:
         written.append(path / name)
@@ -87,6 +90,9 @@ def dump(
     except BaseException as error:
         for file in written:
             file.unlink(missing_ok=True)
+        for empty in made:
+            with suppress(OSError):  # it is not there, or another has put something into it
+                empty.rmdir()
         if not isinstance(error, OSError):
             raise
         # numpy says how many elements it wrote, and not why no more.

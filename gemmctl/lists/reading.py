@@ -20,6 +20,7 @@ from gemmctl.lists.fields import (
     unprintable,
 )
 from gemmctl.lists.problem import Group, Problem
+from gemmctl.lists.shapes import TYPED
 from gemmctl.lists.yamlfile import UNREADABLE, Entry, Errors, Node, Progress
 from gemmctl.operands import dtypes
 
@@ -230,7 +231,10 @@ def _read_name(
         return ""
     if name in names:
         first = names[name]
-        told = f"the name '{cut(name)}' is taken by {first.file}:{first.line}; choose another"
+        taken = f"taken by {first.file}:{first.line}"
+        told = f"the name '{cut(name)}' is {taken}; choose another"
+        if given.mark.file == TYPED:
+            told = f"--mnk calls its problem '{cut(name)}', which is {taken}; rename that one"
         errors.append((given.mark, told))
     else:
         names[name] = given.mark

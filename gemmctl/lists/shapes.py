@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from gemmctl.errors import UsageError
 from gemmctl.lists.yamlfile import MAX_DIGITS, too_long
 
+TYPED = "--mnk"  # what errors call the list that these make
 MAX_NAME = 60  # characters; a longer one says how many shapes there are
 
 

@@ -63,6 +63,15 @@ def _status(path: str) -> os.stat_result | None:
         return None
 
 
+def stamp(path: str) -> tuple[int, int, int] | None:
+    """What changes whenever a file is written anew; None if there is none, or it cannot be seen."""
+    try:
+        there = os.stat(path)
+    except OSError:
+        return None
+    return there.st_dev, there.st_ino, there.st_mtime_ns
+
+
 def replace(path: str, text: str) -> None:
     """Write a file anew, with the mode that it has.
 

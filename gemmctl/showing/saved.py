@@ -43,6 +43,12 @@ class Saved:
         count: int = self.head.get("problem_count", len(self.problems))
         return count
 
+    @property
+    def unmeasured(self) -> list[str]:
+        """Those of them that it did not come to; of an older run it is not known which they are."""
+        names: list[str] = self.head.get("unmeasured", [])
+        return names
+
 
 def load(path: str) -> Saved:
     """Read a run; the path ``-`` is standard input.
@@ -56,9 +62,16 @@ def load(path: str) -> Saved:
         else:
             with open(path, encoding="utf-8") as file:
                 text = file.read()
+        text = text.removeprefix("\ufeff")  # as editors leave it
+        if not text.strip():
+            raise UsageError(f"{name} is empty; it has to be what run --save wrote")
         documents = list(_documents(text))
     except OSError as error:
         raise UsageError(f"cannot read {path or repr(path)}: {error.strerror}") from None
+    except json.JSONDecodeError as error:
+        place = f"line {error.lineno}, column {error.colno}: {error.msg}"
+        told = f"{name} is not JSON ({place}); it has to be what run --save wrote"
+        raise UsageError(told) from None
     except (ValueError, RecursionError):
         raise UsageError(f"{name} is not JSON; it has to be what run --save wrote") from None
     head, problems = _run(name, documents)
@@ -79,8 +92,13 @@ def _documents(text: str) -> Iterator[Any]:
     except json.JSONDecodeError as error:
         if error.msg != "Extra data":
             raise
-        for line in filter(str.strip, text.splitlines()):
-            yield json.loads(line)
+        for number, line in enumerate(text.splitlines(), 1):
+            if line.strip():
+                try:
+                    yield json.loads(line)
+                except json.JSONDecodeError as error:
+                    error.lineno = number
+                    raise
 
 
 def _run(path: str, documents: list[Any]) -> tuple[Record, list[Any]]:
@@ -113,6 +131,10 @@ def _check_head(path: str, head: Record) -> None:
     _require(f"{path}: settings", head["settings"], _SETTINGS)
     if "problem_count" in head:
         _require(path, head, {"problem_count": int})
+    if "unmeasured" in head:
+        _require(path, head, {"unmeasured": list})
+        for name in head["unmeasured"]:
+            _require(path, {"name in unmeasured": name}, {"name in unmeasured": str})
 
 
 def _check_problem(path: str, number: int, problem: Any) -> None:

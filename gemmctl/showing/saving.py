@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from gemmctl.errors import UsageError
 from gemmctl.showing import files, saved
@@ -17,7 +17,7 @@ _A_RUN = re.compile(rb'\{\s*"format":\s*\d+,\s*"command":\s*"run"')
 # need not be read whole.
 _A_KEY = re.compile(
     rb'\{\s*"(format|command|gemmctl|cubin_sha256|date|device|settings|complete|problem_count|'
-    rb'problems)"'
+    rb'unmeasured|problems)"'
 )
 
 
@@ -29,40 +29,49 @@ class Saving:
     ) -> None:
         """``names`` are the problems that there will be, beside those of an ``earlier`` run.
 
-        ``path`` None: nothing is kept. An earlier run of fewer problems is told at once that there
-        will be more; raises UsageError as ``add`` does.
+        What that lacked is lacking still. ``path`` None: nothing is kept. An earlier run of fewer
+        problems is told at once that there will be more; raises UsageError as ``add`` does.
         """
         before = {} if earlier is None else earlier.problems
         self._path, self._head = path, head
-        self._total = len(before.keys() | set(names))
-        self._lines = list(map(compact, before.values()))
-        if path is not None and earlier is not None and earlier.total != self._total:
+        self._stamp = None if path is None else files.stamp(path)
+        known = before.keys() if earlier is None else before.keys() | set(earlier.unmeasured)
+        self._names = list(dict.fromkeys([*known, *names]))
+        self._lines = {name: compact(record) for name, record in before.items()}
+        if path is not None and earlier is not None and earlier.total != len(self._names):
             self._write(path, self._lines)
 
     def add(self, record: Record) -> None:
         """Write the file anew with one more problem.
 
-        Raises UsageError if the file system refuses; the file then is as it was.
+        Raises UsageError if the file system refuses, or if another has written the file since this
+        did; it then is as it was.
         """
         if self._path is not None:
-            self._write(self._path, [*self._lines, compact(record)])
+            self._write(self._path, {**self._lines, record["name"]: compact(record)})
 
-    def _write(self, path: str, lines: list[str]) -> None:
-        head = whole_head(self._head, len(lines), self._total)
-        files.replace(path, document(head, "problems", lines))
-        self._lines = lines
+    def _write(self, path: str, lines: dict[str, str]) -> None:
+        if (there := files.stamp(path)) is not None and there != self._stamp:
+            raise UsageError(
+                f"cannot save to {path}: something else has written to it meanwhile; give each run "
+                "a file of its own"
+            )
+        head = whole_head(self._head, lines, self._names)
+        files.replace(path, document(head, "problems", list(lines.values())))
+        self._lines, self._stamp = lines, files.stamp(path)
 
     def left(self) -> str:
         """What is there if the run ends here, to be added to a note; nothing if nothing is."""
         if self._path is None or not self._lines:
             return ""
-        held = f"{len(self._lines)} of {self._total}"
+        held = f"{len(self._lines)} of {len(self._names)}"
         return f"; {self._path} holds {held}, and --resume goes on with it"
 
 
-def whole_head(head: Record, count: int, total: int) -> Record:
-    """The head of a whole document, which says whether all problems are in it."""
-    return {**head, "complete": count == total, "problem_count": total}
+def whole_head(head: Record, measured: Collection[str], names: Sequence[str]) -> Record:
+    """The head of a whole document, which says whether all problems are in it, or which are not."""
+    left = [name for name in names if name not in measured]
+    return {**head, "complete": not left, "problem_count": len(names), "unmeasured": left}
 
 
 def check(path: str) -> None:

@@ -160,6 +160,10 @@ def _number(cell: str) -> float | None:
 
 
 def _natural(cell: str) -> list[tuple[int, str]]:
-    """Text in an order in which a2 comes before a10."""
+    """Text in an order in which a2 comes before a10: of numbers, the one with more digits last."""
     parts = re.findall(r"\d+|\D+", cell)
-    return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
+    numbers = (part.lstrip("0") if part.isdecimal() else None for part in parts)
+    return [
+        (-1, part) if digits is None else (len(digits), digits)
+        for part, digits in zip(parts, numbers, strict=True)
+    ]

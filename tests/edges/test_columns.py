@@ -133,6 +133,16 @@ def test_edge_23_rows_are_sorted_by_a_column(
     assert [record["name"] for record in records][: len(names)] == names
 
 
+def test_names_are_sorted_by_the_numbers_in_them_however_long_these_are(gemmctl: Command) -> None:
+    names = ["a10", "a9", f"a{'9' * 5000}", "a010", "b"]
+    rows = [f"{{name: {name}, groups: [{{m: 8, n: 8, k: 8}}]}}" for name in names]
+    text = f"{{gemmctl: 1, problems: [{', '.join(rows)}]}}"
+    done = gemmctl("plan", "-", "--sort", "problem", "-f", "csv", stdin=text)
+    assert done.returncode == 0, done.stderr
+    shown = [record["name"] for record in csv.DictReader(io.StringIO(done.stdout))]
+    assert shown == ["a9", "a10", "a010", f"a{'9' * 5000}", "b"]
+
+
 @pytest.mark.parametrize(
     ("sort", "names"),
     [("GFLOP", ["small", "mid", "big"]), ("-GFLOP", ["big", "mid", "small"])],
