@@ -31,6 +31,22 @@ def test_tiles_that_the_l2_adds_are_spread_evenly_among_others() -> None:
 
 
 @pytest.mark.usefixtures("nothing_held")
+def test_they_are_spread_evenly_whichever_are_listed_first() -> None:
+    some = make_problem(f32_in_place(5120, 64), f32_in_place(2560, 1024))
+    launch = launch_of(some, kernel("128x256", "f32"))
+    added = (launch.tiles["flags"] & TILE_ADDED > 0).tolist()
+    assert added == [False, True, False] * 20
+
+
+@pytest.mark.usefixtures("nothing_held")
+def test_where_the_l2_adds_nearly_all_tiles_the_others_come_last() -> None:
+    some = make_problem(f32_in_place(5120, 1024), f32_in_place(256, 64))
+    launch = launch_of(some, kernel("128x256", "f32"))
+    added = (launch.tiles["flags"] & TILE_ADDED > 0).tolist()
+    assert added == [True] * 40 + [False] * 2
+
+
+@pytest.mark.usefixtures("nothing_held")
 def test_where_the_l2_adds_few_tiles_they_come_first() -> None:
     some = make_problem(f32_in_place(256, 1024), f32_in_place(5120, 64))
     launch = launch_of(some, kernel("128x256", "f32"))
@@ -63,9 +79,27 @@ def test_long_sums_come_first() -> None:
     assert launch_of(some, kernel("64x128")).tiles["group"].tolist() == [1, 2, 0]
 
 
+def test_long_sums_come_first_though_none_of_their_tiles_takes_much_of_a_clusters_time() -> None:
+    some = make_problem("m: 12800, n: 6400, k: 2048", "m: 12800, n: 6400, k: 4096")
+    assert launch_of(some, kernel("64x128")).tiles["group"][0] == 1
+
+
 def test_short_sums_stay_in_the_order_of_the_list() -> None:
     some = make_problem("m: 64, n: 64, k: 64", "m: 64, n: 64, k: 256", "m: 64, n: 64, k: 128")
     assert launch_of(some, kernel("64x128")).tiles["group"].tolist() == [0, 1, 2]
+
+
+def test_however_many_groups_have_the_same_k_they_stay_in_the_order_of_the_list() -> None:
+    by_turns = ["m: 64, n: 64, k: 2048", "m: 64, n: 64, k: 4096"] * 50
+    order = launch_of(make_problem(*by_turns), kernel("64x128")).tiles["group"].tolist()
+    assert order == [*range(1, 100, 2), *range(0, 100, 2)]
+
+
+def test_sums_are_short_if_those_of_most_tiles_are_be_most_groups_long() -> None:
+    long = ["m: 64, n: 64, k: 4096"] * 2
+    some = make_problem("m: 64, n: 64000, k: 64", "m: 64, n: 64, k: 128", *long)
+    order = launch_of(some, kernel("64x128")).tiles["group"].tolist()
+    assert order == [2, 3, *[0] * 1000, 1]
 
 
 @pytest.mark.parametrize(("k", "order"), [(LONG_K, [2, 0, 1]), (LONG_K - 64, [0, 1, 2])])
@@ -74,6 +108,15 @@ def test_of_short_sums_a_tile_that_takes_much_of_a_clusters_time_comes_first(
 ) -> None:
     some = make_problem("m: 64, n: 64, k: 64", "m: 64, n: 64, k: 128", f"m: 64, n: 64, k: {k}")
     assert launch_of(some, kernel("64x128")).tiles["group"].tolist() == order
+
+
+def test_of_those_that_come_first_so_the_longest_sum_is_the_very_first() -> None:
+    short, long = (
+        "m: 64, n: 64000, k: 64",
+        [f"m: 64, n: 64, k: {times * LONG_K}" for times in (1, 4)],
+    )
+    order = launch_of(make_problem(short, *long), kernel("64x128")).tiles["group"].tolist()
+    assert order == [2, 1, *[0] * 1000]
 
 
 def test_a_tile_comes_first_from_an_eighth_of_a_clusters_share_of_all_slices_on() -> None:
@@ -94,6 +137,21 @@ def test_tiles_of_few_rows_are_spread_evenly_among_those_of_many_which_end_earli
     expected = np.arange(1, len(among) + 1) * among.mean()
     assert 0 < among.sum() < len(among)
     assert np.abs(np.cumsum(among) - expected).max() < 0.75
+
+
+@pytest.mark.parametrize(("rows", "spread"), [(FEW_ROWS - 1, True), (FEW_ROWS, False)])
+def test_few_rows_are_less_than_those_below_which_b_takes_longer_than_to_multiply_it(
+    rows: int, spread: bool
+) -> None:
+    some = make_problem(f"m: {rows}, n: 5120, k: 64", "m: 1024, n: 5120, k: 64")
+    few = launch_of(some, kernel("128x256")).tiles["group"] == 0
+    assert (not few[: few.sum()].all()) == spread
+
+
+def test_with_operands_exchanged_groups_of_few_columns_are_spread() -> None:
+    some = make_problem("m: 5120, n: 64, k: 64", "m: 5120, n: 1024, k: 64")
+    few = launch_of(some, kernel("128x256-x")).tiles["group"] == 0
+    assert 0 < few[: few.sum()].sum() < few.sum()
 
 
 @pytest.mark.parametrize(
@@ -122,6 +180,13 @@ def test_in_few_waves_groups_of_few_rows_are_spread_however_long_k_is() -> None:
     launch = launch_of(some, kernel("128x256"))
     assert launch.waves < STEADY_WAVES
     assert launch.tiles["group"][:4].tolist() != [0] * 4
+
+
+def test_in_as_many_waves_as_are_steady_they_are_not() -> None:
+    many, few = f"m: 1024, n: {128 * 66}, k: {STEADY_K}", f"m: 256, n: {128 * 132}, k: {STEADY_K}"
+    launch = launch_of(make_problem(few, many), kernel("128x256"))
+    assert launch.waves == STEADY_WAVES
+    assert launch.tiles["group"].tolist() == [0] * 132 + [1] * 264
 
 
 @given(cuts())

@@ -6,9 +6,10 @@ import hashlib
 import io
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
@@ -570,6 +571,46 @@ def test_launches_that_all_find_room_are_cut_as_is_fastest_by_itself() -> None:
     some = make_problem("m: 64, n: 512, k: 512", "m: 64, n: 512, k: 512, a: f16")
     (made,) = plan.make([some], KERNELS)
     assert made.choices == tuple(choice for choice, _ in alone(some))
+
+
+def test_more_launches_than_ways_that_are_tried_are_each_cut_as_is_fastest_by_itself() -> None:
+    sorts = product(("bf16", "f16"), ("row", "col"), ("row", "col"), ("f32", "same"))
+    some = make_problem(
+        *(
+            f"m: 512, n: 4096, k: 64, a: {a}, d: {a if d == 'same' else d}"
+            f", a_layout: {of_a}, b_layout: {of_b}"
+            for a, of_a, of_b, d in list(sorts)[: choosing.OTHERS + 1]
+        )
+    )
+    (made,) = plan.make([some], KERNELS)
+    assert len(made.launches) == choosing.OTHERS + 1
+    assert made.choices == tuple(choice for choice, _ in alone(some))
+
+
+@pytest.mark.parametrize("more", ["", ", beta: 1, inplace: true"])
+def test_of_the_ways_to_cut_a_launch_beside_another_few_have_one_kernel_and_fewer_split_sums(
+    more: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sums are split only where those of the fastest are, which is looked at first."""
+    looked = dict[int, list[Grid]]()
+    stay = cost.stay
+
+    def noted(launch: Grid, *rest: Any, **named: Any) -> Any:
+        looked.setdefault(int(launch.groups[0]), []).append(launch)
+        return stay(launch, *rest, **named)
+
+    monkeypatch.setattr(cost, "stay", noted)
+    text = next(listing.text(request) for name, request in family(0) if name == "random-020")
+    listed = text.replace("{a: bf16, b: bf16}", f"{{a: bf16, b: bf16{more}}}")
+    (some,) = reading.load(["-"], io.StringIO(listed))
+    plan.make([some], KERNELS)
+    assert len(looked) == 2
+    for fastest, *others in looked.values():
+        split = [launch for launch in others if launch.slots]
+        whole = Counter(launch.kernel for launch in (fastest, *others) if not launch.slots)
+        assert 0 < len(others) <= choosing.OTHERS / 2
+        assert len(split) <= (choosing.OF_SPLIT if fastest.slots else 0)
+        assert max(whole.values()) <= choosing.OF_KERNEL
 
 
 def test_few_more_ways_to_cut_many_launches_are_looked_at_than_to_cut_two(

@@ -10,7 +10,7 @@ from gemmctl.kernels import cubins
 from gemmctl.kernels.cubins import Kernel
 from gemmctl.lists.problem import Problem
 from gemmctl.operands.data import DataSpec
-from gemmctl.planning import cost, plan, playing, tail, tiling
+from gemmctl.planning import cost, plan, playing, tail, tiles, tiling
 from gemmctl.planning.tiling import H200, Choice, Grid, Machine
 from gemmctl.planning.work import asked_of
 from support import make_problem
@@ -71,6 +71,17 @@ def test_a_launch_stays_as_it_is_where_nothing_is_to_be_gained(group: str) -> No
     assert tail.evened(planned, some) == (planned, cost.estimate(planned, some))
 
 
+@pytest.mark.parametrize("count", range(WAVE + 5, 3 * WAVE, 12))
+def test_an_end_is_cut_only_where_that_gains_enough_and_what_it_then_takes_is_told(
+    count: int,
+) -> None:
+    planned = whole(some := make_problem(columns(count)))
+    found, cycles = tail.evened(planned, some)
+    assert cycles == cost.estimate(found, some)
+    gained = 1 - cycles / cost.estimate(planned, some)
+    assert found is planned or gained >= tail.GAIN
+
+
 def test_launches_that_split_sums_stay_as_they_are() -> None:
     some = make_problem(columns(3 * WAVE + WAVE // 2), "m: 256, n: 256, k: 65536")
     planned = whole(some, splits=8)
@@ -92,6 +103,26 @@ def test_a_group_of_which_all_columns_are_cut_has_one_entry() -> None:
     some = make_problem(columns(3 * WAVE), columns(WAVE // 2))
     found, _ = tail.evened(whole(some), some)
     assert (found.groups.tolist(), found.widths.tolist()) == ([0, 1], [256, 128])
+
+
+@pytest.mark.parametrize("count", [2, 40])
+def test_the_two_entries_of_a_group_follow_each_other(count: int) -> None:
+    groups = np.arange(count)
+    some = make_problem(*[columns(2)] * count)
+    wide, narrow = (tiling.grid(some, groups, kernel("128x256-c2"), w, H200) for w in (256, 128))
+    found = tail.joined(wide, narrow, np.ones(count, np.int64))
+    assert found.groups.tolist() == np.repeat(groups, 2).tolist()
+    assert found.widths.tolist() == [256, 128] * count
+    assert found.first.tolist() == [0, 1] * count
+
+
+def test_a_narrow_end_has_no_other_widths_than_what_is_behind_its_sums_has_code_for() -> None:
+    some, gpu = make_problem("m: 288, n: 25600, k: 1024, activation: silu"), Machine(2)
+    of, groups = kernel("128x192-c2p"), np.arange(1)
+    wide, narrow = (tiling.grid(some, groups, of, width, gpu) for width in (192, 128))
+    found = tail.joined(wide, narrow, wide.wide // 2)
+    launch = tiles.cut(some, found, Choice(of.name, 192))
+    assert set(launch.tiles["width"].tolist()) == {32, 128, 192}
 
 
 def test_each_entry_has_its_share_of_what_its_group_reads_and_writes() -> None:

@@ -396,6 +396,13 @@ def test_a_bias_of_the_operands_type_joins_pingpong_sums(changes: str, flags: in
     assert not (others & TILE_JOINED).any()
 
 
+def test_a_bias_that_would_join_a_whole_sum_comes_behind_parts_that_are_added_up() -> None:
+    some = make_problem("m: 80, n: 256, k: 4096, bias: n")
+    launch = launch_of(some, kernel("128x192-c2p"), splits=4)
+    assert set(parts(launch)["flags"].tolist()) == {WORDS}
+    assert set(sums(launch)["flags"].tolist()) == {WORDS | TILE_BIAS}
+
+
 def test_parts_of_a_sum_have_nothing_behind_them() -> None:
     some = make_problem(*(f"m: 80, n: 64, k: 4096, {more}" for more in ("bias: n", "beta: 1")))
     launch = launch_of(some, kernel("128x256"), splits=4)

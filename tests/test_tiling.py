@@ -85,6 +85,12 @@ def test_what_is_behind_the_sums_has_fewer_widths(changes: str, m: int, widths: 
     assert set(launch.boxes.tolist()) == set(launch.widths.tolist()) == {widths}
 
 
+@pytest.mark.parametrize(("m", "width"), [(FUSED_NARROW, FUSED_NARROW), (FUSED_NARROW + 1, 64)])
+def test_among_them_is_a_narrow_one_for_all_rows_that_it_has(m: int, width: int) -> None:
+    launch = launch_of(make_problem(f"m: {m}, n: 64, k: 64, activation: silu"), kernel("128x256"))
+    assert launch.widths.tolist() == [width]
+
+
 @pytest.mark.parametrize(
     ("changes", "m", "width", "rows"),
     [
@@ -170,6 +176,15 @@ def test_long_sums_that_begin_with_c_have_tiles_of_equal_height(
     some = make_problem(f"m: 300, n: 256, beta: 1, {changes}")
     tiles = np.sort(launch_of(some, kernel(name), 192).tiles, order="m0")
     assert tiles["width"].tolist() == widths
+
+
+def test_where_k_lies_across_a_sums_that_begin_with_c_have_few_widths_however_long() -> None:
+    some = make_problem(f"m: 150, n: 256, k: {BEGUN_K}, beta: 1, a_layout: col")
+    wanted = ("128x192-c2p", "bf16", "bf16", "col", "col")
+    (of,) = (k for k in KERNELS if (k.name, *k.multiplies) == wanted)
+    launch = cut_as(some, np.arange(1), of, Choice(of.name, 192))
+    assert launch.tiles["flags"].tolist() == [TILE_WORDS | TILE_C_IN_SUMS]
+    assert launch.widths.tolist() == [192]
 
 
 def test_widths_in_finer_steps_have_to_save_more_than_their_code_costs() -> None:
