@@ -20,7 +20,7 @@ from gemmctl.kernels.cubins import Manifest
 from gemmctl.lists.problem import Group, Problem
 from gemmctl.planning.exchange import exchanged
 from gemmctl.planning.plan import Plan, sorts
-from gemmctl.planning.tiling import MOST_PARTS, Choice, grid_of, machine_of
+from gemmctl.planning.tiling import Choice, few_parts, grid_of, machine_of
 
 FORMAT = 2  # of the files; another number whenever a reader of the old one would err
 MAX_SPLITS = 1 << 16  # far more than are ever worth considering
@@ -136,7 +136,7 @@ class TuneCache:
             if not 1 <= choice.splits <= MAX_SPLITS:
                 raise ValueError
             cut = grid_of(work, groups, kernel, choice, self._machine)
-            if cut.slots > MOST_PARTS * cut.room:
+            if not few_parts(cut).all():
                 raise ValueError
         return choices
 

@@ -399,5 +399,18 @@ def choices(
         found.append(Choice(kernel.name, width))
         whole = grid(problem, groups, kernel, width, machine)
         several = {int(parts[0]) for parts in splits(whole, ALONE)} - {1}
-        found += [Choice(kernel.name, width, parts) for parts in sorted(several)]
+        split = [Choice(kernel.name, width, parts) for parts in sorted(several)]
+        cuts = (grid_of(problem, groups, kernel, choice, machine) for choice in split)
+        found += [choice for choice, cut in zip(split, cuts, strict=True) if few_parts(cut).all()]
+    return found
+
+
+def few_parts(launches: Grid, starts: Ints = ALONE) -> Flags:
+    """Whether each launch has at most MOST_PARTS for each cluster.
+
+    What ``splits`` finds may be more: where sums that begin with C have widths that others have
+    not, their parts are cut into more tiles.
+    """
+    slots = np.add.reduceat(launches.whole * launches.parts * (launches.parts > 1), starts)
+    found: Flags = slots <= MOST_PARTS * launches.room
     return found
