@@ -218,6 +218,8 @@ def test_a_run_that_lacks_what_every_run_has_is_refused(key: str, tmp_path: Path
         ({"settings": {"cache": "cold"}}, "run.json: settings has no data"),
         ({"problem_count": True}, "run.json has true as its problem_count"),
         ({"problem_count": "3"}, 'run.json has "3" as its problem_count'),
+        ({"unmeasured": "one"}, 'run.json has "one" as its unmeasured'),
+        ({"unmeasured": ["one", 2]}, "run.json has 2 in unmeasured, not a name"),
         ({"problems": [{**problem("a"), "telemetry": [{}]}]}, "'a': telemetry has no sm_hz"),
         ({"problems": None}, "run.json has null as its problems"),
         ({"problems": [None]}, "run.json: problem 1 is null, not a mapping"),

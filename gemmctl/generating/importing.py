@@ -193,7 +193,7 @@ def _load(source: Source) -> list[Node]:
     errors: yamlfile.Errors = []
     node = yamlfile.load(source.text, source.called, errors)
     if errors:
-        lines = [(line, text) for line, text in source.lines()]
+        lines = list(source.lines())
         if len(lines) > 1 and all(re.fullmatch(r"\s*[\[{].*[\]}]\s*", text) for _, text in lines):
             told = "a list or an object on every line is no list; put all of them into one"
             refuse(source.mark(*lines[1], 0), f"{told}: [..., ...]")

@@ -134,7 +134,8 @@ def _check_head(path: str, head: Record) -> None:
     if "unmeasured" in head:
         _require(path, head, {"unmeasured": list})
         for name in head["unmeasured"]:
-            _require(path, {"name in unmeasured": name}, {"name in unmeasured": str})
+            if not isinstance(name, str):
+                raise UsageError(f"{path} has {json.dumps(name)[:40]} in unmeasured, not a name")
 
 
 def _check_problem(path: str, number: int, problem: Any) -> None:

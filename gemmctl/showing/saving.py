@@ -32,11 +32,10 @@ class Saving:
         What that lacked is lacking still. ``path`` None: nothing is kept. An earlier run of fewer
         problems is told at once that there will be more; raises UsageError as ``add`` does.
         """
-        before = {} if earlier is None else earlier.problems
+        before, lacking = ({}, []) if earlier is None else (earlier.problems, earlier.unmeasured)
         self._path, self._head = path, head
         self._stamp = None if path is None else files.stamp(path)
-        known = before.keys() if earlier is None else before.keys() | set(earlier.unmeasured)
-        self._names = list(dict.fromkeys([*known, *names]))
+        self._names = list(dict.fromkeys([*before, *lacking, *names]))
         self._lines = {name: compact(record) for name, record in before.items()}
         if path is not None and earlier is not None and earlier.total != len(self._names):
             self._write(path, self._lines)

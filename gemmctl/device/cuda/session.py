@@ -32,8 +32,8 @@ from gemmctl.planning.arena import POISON
 from gemmctl.planning.plan import Plan
 
 # L2 flushes before the first sample, 60 us each (H200). The host has slept while the GPU rested and
-# queues that one up to 0.3 ms later than a flush by itself takes: of 159 lists 147 had the host in
-# the first sample of every burst.
+# queues that one up to 0.3 ms later than a flush by itself takes: with one alone, 146 of 159 lists
+# had the host in three of 18 samples or more, most of them the first ones of three bursts.
 HEAD_START = 8
 REPLAYS = 9  # of a CUDA graph, to see what the host spends on one
 # Of work queued, in seconds: NVML takes 5 ms to read the energy counter, now and then 33 (H200).
