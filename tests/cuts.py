@@ -23,8 +23,11 @@ IN_PLACE = {"d": "f32", "beta": 1, "inplace": "true", "k": ADDED_K, "n": 64}
 Cut = tuple[Problem, Launch]
 
 
-def kernel(name: str, output: str = "bf16") -> Kernel:
-    return next(k for k in KERNELS if (k.name, k.operand, k.output) == (name, "bf16", output))
+def kernel(name: str, output: str = "bf16", layouts: tuple[str, str] = ("row", "col")) -> Kernel:
+    """The kernel for A and B in bf16, of products with A and B in these layouts."""
+    wanted = (name, "bf16", output, *layouts)
+    (found,) = (k for k in KERNELS if (k.name, *k.multiplies) == wanted)
+    return found
 
 
 def launch_of(some: Problem, with_kernel: Kernel, width: int = 0, splits: int = 1) -> Launch:

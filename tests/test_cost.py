@@ -10,6 +10,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from cuts import kernel
 from gemmctl.kernels import cubins
 from gemmctl.kernels.cubins import Kernel
 from gemmctl.lists.problem import Problem
@@ -40,11 +41,9 @@ def launch_of(
     some: Problem, name: str = "128x256", *, splits: int = 1, output: str = "bf16"
 ) -> Launch:
     """All groups cut for a kernel, with the widest tiles it has."""
-    (kernel,) = (
-        k for k in KERNELS if (k.name, *k.multiplies) == (name, "bf16", output, "row", "col")
-    )
-    choice = Choice(name, kernel.max_width, splits)
-    return cut_as(some, np.arange(len(some.groups)), kernel, choice)
+    of = kernel(name, output)
+    choice = Choice(name, of.max_width, splits)
+    return cut_as(some, np.arange(len(some.groups)), of, choice)
 
 
 def cycles(

@@ -22,36 +22,31 @@ from gemmctl.planning.tiles import Launch
 from support import cut_as, make_problem
 
 
+def added(*groups: str) -> list[bool]:
+    """Which tiles the L2 adds, in the order in which they are handed out."""
+    launch = launch_of(make_problem(*groups), kernel("128x256", "f32"))
+    found: list[bool] = (launch.tiles["flags"] & TILE_ADDED > 0).tolist()
+    return found
+
+
 @pytest.mark.usefixtures("nothing_held")
 def test_tiles_that_the_l2_adds_are_spread_evenly_among_others() -> None:
-    some = make_problem(f32_in_place(2560, 1024), f32_in_place(5120, 64))
-    launch = launch_of(some, kernel("128x256", "f32"))
-    added = (launch.tiles["flags"] & TILE_ADDED > 0).tolist()
-    assert added == [False, True, False] * 20
+    assert added(f32_in_place(2560, 1024), f32_in_place(5120, 64)) == [False, True, False] * 20
 
 
 @pytest.mark.usefixtures("nothing_held")
 def test_they_are_spread_evenly_whichever_are_listed_first() -> None:
-    some = make_problem(f32_in_place(5120, 64), f32_in_place(2560, 1024))
-    launch = launch_of(some, kernel("128x256", "f32"))
-    added = (launch.tiles["flags"] & TILE_ADDED > 0).tolist()
-    assert added == [False, True, False] * 20
+    assert added(f32_in_place(5120, 64), f32_in_place(2560, 1024)) == [False, True, False] * 20
 
 
 @pytest.mark.usefixtures("nothing_held")
 def test_where_the_l2_adds_nearly_all_tiles_the_others_come_last() -> None:
-    some = make_problem(f32_in_place(5120, 1024), f32_in_place(256, 64))
-    launch = launch_of(some, kernel("128x256", "f32"))
-    added = (launch.tiles["flags"] & TILE_ADDED > 0).tolist()
-    assert added == [True] * 40 + [False] * 2
+    assert added(f32_in_place(5120, 1024), f32_in_place(256, 64)) == [True] * 40 + [False] * 2
 
 
 @pytest.mark.usefixtures("nothing_held")
 def test_where_the_l2_adds_few_tiles_they_come_first() -> None:
-    some = make_problem(f32_in_place(256, 1024), f32_in_place(5120, 64))
-    launch = launch_of(some, kernel("128x256", "f32"))
-    added = (launch.tiles["flags"] & TILE_ADDED > 0).tolist()
-    assert added == [True] * 2 + [False] * 40
+    assert added(f32_in_place(256, 1024), f32_in_place(5120, 64)) == [True] * 2 + [False] * 40
 
 
 def test_tiles_go_in_panels_of_rows_each_panel_along_all_of_b_and_the_next_one_back() -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from cuts import kernel
 from gemmctl.judging.product import products_of
 from gemmctl.kernels import cubins
-from gemmctl.kernels.cubins import Kernel
 from gemmctl.lists.problem import Problem
 from gemmctl.operands.data import DataSpec
 from gemmctl.planning import cost, plan, playing, tail, tiles, tiling
@@ -17,11 +17,6 @@ from support import make_problem
 
 KERNELS = cubins.manifest().kernels
 WAVE = 66  # clusters of two on an H200
-
-
-def kernel(name: str) -> Kernel:
-    wanted = (name, "bf16", "bf16", "row", "col")
-    return next(k for k in KERNELS if (k.name, *k.multiplies) == wanted)
 
 
 def whole(some: Problem, name: str = "128x256-c2", splits: int = 1) -> Grid:

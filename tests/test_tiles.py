@@ -878,8 +878,7 @@ def test_tiles_whose_rows_are_shuffled_stay_whole_runs_where_others_would_be_low
 
 def test_where_k_lies_across_a_only_the_last_tile_is_lower_and_all_rows_are_covered() -> None:
     some = make_problem("m: 4096, n: 256, k: 1024, a_layout: col")
-    wanted = ("128x192-c2p", "bf16", "bf16", "col", "col")
-    (of,) = (one for one in KERNELS if (one.name, *one.multiplies) == wanted)
+    of = kernel("128x192-c2p", layouts=("col", "col"))
     launch = cut_as(some, np.arange(1), of, Choice(of.name, 192), Machine(8))
     assert launch.waves >= LOWER_WAVES
     tiles = np.sort(launch.tiles, order="m0")

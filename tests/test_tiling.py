@@ -180,8 +180,7 @@ def test_long_sums_that_begin_with_c_have_tiles_of_equal_height(
 
 def test_where_k_lies_across_a_sums_that_begin_with_c_have_few_widths_however_long() -> None:
     some = make_problem(f"m: 150, n: 256, k: {BEGUN_K}, beta: 1, a_layout: col")
-    wanted = ("128x192-c2p", "bf16", "bf16", "col", "col")
-    (of,) = (k for k in KERNELS if (k.name, *k.multiplies) == wanted)
+    of = kernel("128x192-c2p", layouts=("col", "col"))
     launch = cut_as(some, np.arange(1), of, Choice(of.name, 192))
     assert launch.tiles["flags"].tolist() == [TILE_WORDS | TILE_C_IN_SUMS]
     assert launch.widths.tolist() == [192]
@@ -203,8 +202,7 @@ def test_parts_of_a_sum_have_whole_steps() -> None:
 
 def test_where_k_lies_across_a_whole_boxes_are_loaded_and_no_more_is_multiplied() -> None:
     some = make_problem("m: 300, n: 200, k: 640, a_layout: col")
-    wanted = ("128x192-c2p", "bf16", "bf16", "col", "col")
-    (of,) = (k for k in KERNELS if (k.name, *k.multiplies) == wanted)
+    of = kernel("128x192-c2p", layouts=("col", "col"))
     launch = cut_as(some, np.arange(1), of, Choice(of.name, 192))
     assert launch.boxes.tolist() == [192]
     assert (launch.widths.tolist(), launch.last.tolist()) == ([160], [144])
@@ -309,7 +307,7 @@ def test_where_k_lies_across_a_warpgroups_take_turns_at_whole_boxes_alone(
     name: str, step: int
 ) -> None:
     some = make_problem("m: 6000, n: 6000, k: 64, a_layout: col")
-    of = next(of for of in KERNELS if of.name == name and of.a_across and not of.b_across)
+    of = kernel(name, layouts=("col", "col"))
     widths = [choice.width for choice in considered(some, of)]
     assert widths == list(range(of.max_width, 63, -step))
 

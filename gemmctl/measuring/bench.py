@@ -253,6 +253,8 @@ class Unchanged:
 
     Where C is in place, D is what the runs since the last fresh C made of it, however many they
     were; so one more run on a fresh C is looked at.
+
+    compared: whether two of them were.
     """
 
     def __init__(self, session: Session, plan: Plan) -> None:

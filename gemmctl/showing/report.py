@@ -109,19 +109,19 @@ def head_on(command: str, cubins: Manifest, facts: Facts, settings: Record) -> R
     }
 
 
-def on_cpu(facts: Facts) -> str:
-    """What stands before the kernels that a CPU stood in for."""
-    return "cpu:" if facts.kind == "cpu" else ""
+def on_cpu(kind: str) -> str:
+    """What stands before the name of a CPU, and before the kernels that it stood in for."""
+    return "cpu:" if kind == "cpu" else ""
 
 
 def device_label(kind: str, name: str) -> str:
     """What notes call a device."""
-    return f"cpu: {name}" if kind == "cpu" else name
+    return f"{on_cpu(kind)} {name}".lstrip()
 
 
 def kernel_cell(plan: Plan, facts: Facts) -> str:
     """The kernels of a plan as one cell."""
-    return on_cpu(facts) + ("tuned:" if plan.tuned else "") + plan.kernel
+    return on_cpu(facts.kind) + ("tuned:" if plan.tuned else "") + plan.kernel
 
 
 def tuned_note(plans: Iterable[Plan]) -> list[str]:

@@ -76,7 +76,7 @@ def columns(facts: Facts) -> tuple[Column[Placed], ...]:
     return (
         Column("problem", lambda p: p.trial.plan.problem.name, left=True),
         Column("rank", lambda p: str(p.rank)),
-        Column("choice", lambda p: on_cpu(facts) + word(p.trial.choice), left=True),
+        Column("choice", lambda p: on_cpu(facts.kind) + word(p.trial.choice), left=True),
         Column("tiles", lambda p: str(p.trial.plan.tiles), rank=3),
         Column("waves", lambda p: number(p.trial.plan.waves, digits=3), rank=2),
         Column("padding %", lambda p: percent(1 - p.trial.plan.tile_efficiency), verbose=True,
