@@ -10,7 +10,8 @@ SNIPPET = 100  # characters of a long source line that an error shows
 WORD = 40  # likewise of a long word
 # Of paths that standard input is more than one of.
 TWICE = "'-' is given twice, but standard input can be read once; give one '-'"
-SHOWN = 20  # errors of lists: three lines each, so that the first ones stay on a screen
+# Errors of lists, three lines each, so that the first ones stay on a screen; names of a sentence.
+SHOWN = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +125,9 @@ def closest(word: str, words: Iterable[str]) -> str | None:
 def unknown(said: str, word: str, words: Sequence[str], sign: str = "") -> str:
     """``said (did you mean b?); there are a, b``, of a ``word`` that is none of those there are.
 
-    ``sign`` stands in front of a word where a user writes it.
+    ``sign`` stands in front of a word where a user writes it. Of many words the first SHOWN.
     """
     near = closest(word, words)
     hint = f" (did you mean {sign}{near}?)" if near else ""
-    return f"{said}{hint}; there are {', '.join(words)}"
+    more = f" and {len(words) - SHOWN:,} more" if len(words) > SHOWN else ""
+    return f"{said}{hint}; there are {', '.join(words[:SHOWN])}{more}"

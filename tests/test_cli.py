@@ -177,6 +177,15 @@ def test_several_files_are_one_long_list(gemmctl: Command, two_problems: Path) -
     assert names == ["problem", "one", "two", "three", "four"]
 
 
+def test_a_name_that_no_problem_has_is_told_with_the_one_that_was_meant(gemmctl: Command) -> None:
+    many = "".join(f"- {{name: layer-{i}, groups: [{{m: 1, n: 1, k: 1}}]}}\n" for i in range(2000))
+    done = gemmctl("plan", "-", "--only", "Layer-7", stdin=f"gemmctl: 1\nproblems:\n{many}")
+    assert done.returncode == 2
+    names = ", ".join(f"layer-{i}" for i in range(20))
+    said = "gemmctl: no problem is named 'Layer-7' (did you mean layer-7?); there are "
+    assert done.stderr == f"{said}{names} and 1,980 more\n"
+
+
 def test_only_picks_problems_by_name(gemmctl: Command, two_problems: Path) -> None:
     done = gemmctl("run", two_problems, "--only", "t*")
     assert [line.split()[0] for line in lines(done.stdout)] == ["problem", "two"]

@@ -281,6 +281,9 @@ WRONG = [
     ("[1, 2", WEIGHTS, "<stdin>:1:6: "),
     ("[]", (), "<stdin>:1:1: expected a list of at least one"),
     ("gemmctl: 1\nproblems: []\n", (), "<stdin>:1:1: this is a problem list already; gemmctl run"),
+    ('{"format": 2, "command": "plan", "gemmctl": "0.2.0"}', (), "<stdin>:1:1: this is what "
+     "gemmctl wrote about lists, not a problem list; give the lists themselves"),
+    ('{"a": [1]}', WEIGHTS, "<stdin>:1:1: expected a list of tokens per expert, not a mapping"),
     ("Tests:\n- name: x\n", (), "<stdin>:1:1: expected a list of numbers, of [M, N, K], or of"),
     ("- {M: 1, N: 2, transA: T}\n", (), "<stdin>:1:3: this matmul has no K; add it"),
     ("- {M: [1, 2], N: 2, K: 3, ldd: 4}\n", (), "<stdin>:1:7: M is a list; write a matmul for "),

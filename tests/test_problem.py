@@ -392,6 +392,7 @@ def test_a_wrong_group_is_refused_with_its_place(group: str, column: int, messag
         ("- m: 1", 1, 1, "a problem list must be a mapping"),
         ("problems: [{name: p, groups: [{m: 1, n: 1, k: 1}]}]", 1, 1, "add 'gemmctl: 1'"),
         ("gemmctl: 2\nwhatever: 1\nproblems: 3", 1, 10, "gemmctl must be 1"),
+        ("command: run\ngemmctl: 0.2.0\nproblems: []", 1, 1, "this is what gemmctl wrote about"),
         ("gemmctl: true\nproblems: []", 1, 10, "gemmctl must be 1, the format read here, not true"),
         ("gemmctl: 1", 1, 1, "'problems' is missing"),
         ("gemmctl: 1\nproblems: []", 2, 11, "problems must be a list of at least one"),
@@ -659,7 +660,9 @@ def test_select_takes_a_name_for_that_name_and_for_no_glob() -> None:
 
 
 def test_select_refuses_a_glob_that_matches_nothing() -> None:
-    with pytest.raises(UsageError, match=re.escape("named 'delta'; there are alpha, beta")):
+    with pytest.raises(
+        UsageError, match=re.escape("named 'delta' (did you mean beta?); there are alpha, beta")
+    ):
         problem.select(named("alpha", "beta"), ["alpha", "delta"])
 
 

@@ -497,6 +497,11 @@ def test_candidates_without_time_are_told(gemmctl: Command, two_problems: Path) 
     assert "one: no time for 27 of 28 candidates; raise --max-time" in done.stderr
 
 
+def test_what_was_kept_is_measured_first(gemmctl: Command, two_problems: Path, tuned: None) -> None:
+    done = gemmctl("tune", two_problems, "--max-time", "0")
+    assert [row[2] for row in rows(done.stdout)] == ["cpu:128x256-w144", "cpu:128x256-c2-w160"]
+
+
 def test_candidates_that_cannot_win_are_told(gemmctl: Command) -> None:
     line = "could not win by the cost model and were left out; --all measures them"
     some = ["tune", "--mnk", "8x8x1024"]

@@ -181,6 +181,24 @@ def test_beside_a_bias_that_elements_share_their_errors_may_be_alike(group, seed
     assert verdict.ok, verdict.message
 
 
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    "group",
+    [
+        "m: 65, n: 128, k: 31, alpha: 1e-6, beta: 3",
+        "m: 65, n: 128, k: 31, alpha: 1e-6, beta: -1.5, inplace: true, a: f16, d: f16",
+        "m: 65, n: 128, k: 31, alpha: 1e-6, beta: 3, bias: n, activation: relu",
+        "m: 512, n: 512, k: 64, alpha: 1e-4, beta: 3",
+    ],
+)
+def test_beside_a_c_of_few_bits_many_elements_may_lie_between_two_numbers_of_d(group, seed):
+    made, spec = plan_of(group), DataSpec("normal", seed)
+    with CpuDevice().open(made, spec) as session:
+        session.run()
+        (verdict,) = verify.verify(made, session, spec, device="cpu")
+    assert verdict.ok, verdict.message
+
+
 def test_a_product_of_float32_that_overflows_by_its_rounding_may_be_infinite():
     group = "m: 128, n: 64, k: 16, a: f16, d: f32, c: f16, alpha: 1e38, beta: 5.194833397675323e33"
     made, spec = plan_of(group), DataSpec("special", 0)
@@ -494,6 +512,16 @@ def test_elements_that_are_little_but_their_bias_say_nothing_of_precision():
     expected = judged.expected(rows, columns)
     found = interval.compare(judged, rows, columns, dtypes.BF16.from_float(expected.right))
     assert found.bad == 0 and found.errors.count == 0
+
+
+@pytest.mark.parametrize("alpha, most", [("1e-6", 0), ("1", 64 * 8)])
+def test_elements_that_are_little_but_their_c_say_nothing_of_precision(alpha, most):
+    session = Written(plan_of(f"m: 64, n: 8, k: 64, alpha: {alpha}, beta: 3"), NORMAL)
+    judged, rows, columns = session.product(), np.arange(64), range(8)
+    expected = judged.expected(rows, columns)
+    found = interval.compare(judged, rows, columns, dtypes.BF16.from_float(expected.right))
+    assert found.bad == 0
+    assert 0.9 * most <= found.errors.count <= most
 
 
 # What a verdict says.

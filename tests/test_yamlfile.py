@@ -142,7 +142,7 @@ def test_a_byte_order_mark_does_not_count() -> None:
         ("x: " + "9" * 500, 1, 4, "a number of 500 digits is too long"),
         ("a: 1\n---\nb: 2", 2, 1, "a second document starts here"),
         ("x: " + "[" * 40, 1, 35, "nested deeper than 32 levels"),
-        ("a: 1\n\tb: 2", 2, 1, "a tab cannot stand here; indent with spaces"),
+        ("a: 1\n\tb: 2", 2, 1, "a tab cannot stand here; write spaces in its place"),
         ("a: b: c", 1, 5, "a ':' is not allowed here"),
         ("a:\n  - 1\n b: 2", 3, 2, "does not line up"),
         ("a: [1, 2\n", 2, 1, "close the bracket"),
@@ -247,7 +247,7 @@ def test_tabs_between_tokens_of_json_move_nothing_and_those_in_quotes_stay() -> 
 
 def test_tabs_are_no_indentation_in_yaml_without_brackets() -> None:
     _, errors = read("a:\n\tb: [1,\n\t2]")
-    assert errors == [(2, 1, "a tab cannot stand here; indent with spaces")]
+    assert errors == [(2, 1, "a tab cannot stand here; write spaces in its place")]
 
 
 @pytest.mark.parametrize("text", ["!{}", "[*{}]", "{{a: &{0} [*{0}]}}", "{{{0}: 1, {0}: 2}}"])

@@ -47,9 +47,9 @@ def tune(
 ) -> None:
     """Measure the ways to run each problem and keep the best.
 
-    Those that promise most are tried first, and those that cannot win are not; the better half is
-    measured longer, again and again. The best is kept in a cache, where run and verify find it; of
-    a CPU nothing is kept.
+    What was kept before is tried first, then those that promise most, and those that cannot win are
+    not; the better half is measured longer, again and again. The best is kept in a cache, where run
+    and verify find it; of a CPU nothing is kept.
     """
     from gemmctl.kernels import cubins
     from gemmctl.measuring import tune as tuning
@@ -60,7 +60,7 @@ def tune(
 
     out = Output(format, quiet, color, View(verbose, columns, sort))
     settings = tuning.Settings(max_time, all=all_)
-    plans, on = ready(sources(files, mnk, count, dtype, alpha, beta), only, device, out)
+    plans, on = ready(sources(files, mnk, count, dtype, alpha, beta), only, device, out, tuned=True)
     out.view.check(tune_report.columns(on.facts))
     manifest = cubins.manifest()
     cache, kept = TuneCache(on.facts, manifest, out.note), False

@@ -23,7 +23,7 @@ from gemmctl.generating.listing import SIZES, Group, Made, Value, element_types,
 from gemmctl.generating.source import EXPECTED, NPY, TOKENS, Source, keyed, refuse, size
 from gemmctl.lists import yamlfile
 from gemmctl.lists.fields import FIELDS
-from gemmctl.lists.reading import said
+from gemmctl.lists.reading import REPORT, is_report, said
 from gemmctl.lists.yamlfile import Node
 
 SHAPE = r"(\d+)[xX](\d+)[xX](\d+)"
@@ -75,7 +75,7 @@ def counts(source: Source, of_shapes: str = f", not {TOKENS}") -> list[list[int]
     if source.data.startswith(NPY):
         return _array(source)
     if _is_yaml(source):
-        items = _load(source)
+        items = _items(_load(source), f"a list of {TOKENS}")
         if all(isinstance(item.value, list) for item in items):
             return [[_integer(cell) for cell in _items(item, "tokens")] for item in items]
         return [[_integer(item) for item in items]]
@@ -106,7 +106,10 @@ def shapes(source: Source, types: Mapping[str, Value]) -> tuple[str, list[list[G
             raise UsageError(f"{told}; {IF_TOKENS}")
         return "an array of M, N and K", [[sized(row) for row in rows]]
     if _is_yaml(source):
-        items = _load(source)
+        node = _load(source)
+        if isinstance(node.value, dict):
+            refuse(node.mark, f"expected {LIST}; write out what test data expand to")
+        items = _items(node, LIST)
         if all(isinstance(item.value, dict) for item in items):
             others = [item for item in items if not hipblaslt.is_matmul(item)]
             if len(others) == len(items):
@@ -188,8 +191,8 @@ def _array(source: Source) -> list[list[int]]:
     return rows
 
 
-def _load(source: Source) -> list[Node]:
-    """The items of a list in JSON or YAML."""
+def _load(source: Source) -> Node:
+    """A document in JSON or YAML that is not of gemmctl's own."""
     errors: yamlfile.Errors = []
     node = yamlfile.load(source.text, source.called, errors)
     if errors:
@@ -198,11 +201,10 @@ def _load(source: Source) -> list[Node]:
             told = "a list or an object on every line is no list; put all of them into one"
             refuse(source.mark(*lines[1], 0), f"{told}: [..., ...]")
         raise ListError(errors)
-    if isinstance(node.value, dict):
-        if "gemmctl" in node.value:
-            refuse(node.mark, "this is a problem list already; gemmctl run reads it")
-        refuse(node.mark, f"expected {LIST}; write out what test data expand to")
-    return _items(node, LIST)
+    if isinstance(node.value, dict) and "gemmctl" in node.value:
+        ours = "this is a problem list already; gemmctl run reads it"
+        refuse(node.mark, REPORT if is_report(node.value) else ours)
+    return node
 
 
 def _items(node: Node, expected: str) -> list[Node]:

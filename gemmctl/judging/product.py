@@ -214,10 +214,11 @@ class Product:
                 # Each rounding is uniform over a unit in the last place: a third of its square is
                 # its mean.
                 spread = np.hypot(abs(alpha) * (self.drift * magnitude + lost), rounding / 3)
-                if group.bias != "none":
-                    # Those with little beside a number that they share err alike, however many.
+                if group.beta != 0 or group.bias != "none":
+                    # Where A B has little part in them, errors come from the few bits of C and the
+                    # bias: alike for all that share a bias, and of C times 3 many are ties.
                     unit = 2 * half_ulps(right.astype(np.float32), self.d)
-                    spread[np.abs(partial) < 2 * unit] = np.inf
+                    spread[np.abs(scaled) < 2 * unit] = np.inf
             if self.exact_x:
                 right = right.astype(np.float32).astype(np.float64)
                 allowed = spread = np.zeros_like(right)

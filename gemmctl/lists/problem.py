@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from gemmctl.errors import Mark, UsageError
+from gemmctl.errors import Mark, UsageError, unknown
 from gemmctl.operands import activations, dtypes
 
 WORD = 16  # bytes, on multiples of which wide loads and stores lie
@@ -351,6 +351,6 @@ def select(problems: Sequence[Problem], globs: Sequence[str]) -> list[Problem]:
     """The same, but a glob that chooses nothing raises UsageError."""
     for glob in globs:
         if not matching(problems, [glob]):
-            names = ", ".join(problem.name for problem in problems)
-            raise UsageError(f"no problem is named '{glob}'; there are {names}")
+            names = [problem.name for problem in problems]
+            raise UsageError(unknown(f"no problem is named '{glob}'", glob, names))
     return matching(problems, globs)

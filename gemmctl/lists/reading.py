@@ -27,6 +27,7 @@ from gemmctl.operands import dtypes
 MAX_BYTES = 2**62  # in one problem: byte offsets, padding included, fit 64 bits with a sign
 PARSING = 0.7  # share of the time that reading a list takes: text to nodes; the rest: to groups
 
+REPORT = "this is what gemmctl wrote about lists, not a problem list; give the lists themselves"
 # The mappings of a list: their keys, and an example.
 _MAPPINGS: dict[str, tuple[tuple[str, ...], str]] = {
     "a problem list": (("gemmctl", "defaults", "problems"), "{gemmctl: 1, problems: [...]}"),
@@ -145,7 +146,7 @@ def _texts(paths: Sequence[str], stdin: TextIO) -> tuple[list[tuple[str, str]], 
     texts, unreadable = [], []
     first: dict[str, str] = {}  # the path by which each file was given
     for path in paths:
-        real = path if path in ("-", "") else os.path.realpath(path)
+        real = path if path in ("-", "") else _real(path)
         if real in first:
             also = "" if path == first[real] else f", also as {path}"
             told = f"{first[real] or repr(path)} is given twice{also}; give it once"
@@ -166,11 +167,27 @@ def _texts(paths: Sequence[str], stdin: TextIO) -> tuple[list[tuple[str, str]], 
     return texts, tuple(unreadable)
 
 
+def is_report(entries: Mapping[str, object]) -> bool:
+    """Whether a mapping is what ``-f json`` or ``--save`` wrote."""
+    return {"gemmctl", "command"} <= entries.keys()
+
+
+def _real(path: str) -> str:
+    """Where a path leads; the path itself where the working folder is gone."""
+    try:
+        return os.path.realpath(path)
+    except OSError:
+        return path
+
+
 def _read_list(node: Node, names: dict[str, Mark], errors: Errors) -> list[Problem]:
     """The problems of one file; ``names`` are those of the files before it, and grow."""
     if isinstance(node.value, dict) and "gemmctl" in node.value:
         version = node.value["gemmctl"].node
         if Integer("", FORMAT, FORMAT).read(version.value) is None:
+            if is_report(node.value):
+                errors.append((node.mark, REPORT))
+                return []
             _refuse(version, f"gemmctl must be {FORMAT}, the format read here", errors)
             return []
     entries = _mapping(node, "a problem list", errors)

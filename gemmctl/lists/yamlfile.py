@@ -294,7 +294,7 @@ _PLAIN: tuple[tuple[re.Pattern[str], Callable[[str], Scalar]], ...] = (
 
 # The parser's commonest complaints, said with what to do about them; {} is its own text.
 _SYNTAX = {
-    "character '\\t'": "a tab cannot stand here; indent with spaces",
+    "character '\\t'": "a tab cannot stand here; write spaces in its place",
     "that cannot start any token": "{}; put the text in quotes",
     "mapping values are not allowed here": (
         "a ':' is not allowed here; check the indentation, or quote text that holds ':'"

@@ -137,7 +137,8 @@ def measure(
 ) -> Ranking:
     """Rank a problem's candidates by successive halving, those of one launch after another's.
 
-    The candidates of a launch take turns in bursts of samples. Unless all are to be measured, those
+    The candidates of a launch take turns in bursts of samples, the plan as it was made first, which
+    may be what was found before. Unless all are to be measured, those
     that cannot win by the model's estimate are left out. In the next round are half as many,
     those with the smallest medians so far, with one burst more for each, and so on until FINALISTS
     have had theirs or the launch's share of the time is up. Who was left out comes back if the
@@ -163,8 +164,9 @@ def measure(
             progress((launch + done) / launches)
 
         plans = candidates(best.plan, kernels, launch) if made.launches else [made]
-        heat = [best if one is best.plan else _Contestant(one) for one in plans]
-        everyone.extend(one for one in heat if one is not best)
+        others = [_Contestant(one) for one in plans if one is not best.plan]
+        heat = [best, *others]
+        everyone.extend(others)
         _halve(heat, device, settings, rest, spent, told)
         best = min((one for one in heat if one.samples), key=_Contestant.median_s)
     tried = sorted((one for one in everyone if one.samples), key=_Contestant.median_s)

@@ -77,19 +77,20 @@ def replace(path: str, text: str) -> None:
 
     Raises UsageError if the file system refuses: it then is as it was.
     """
-    aside = _aside(path)
     try:
-        with _new(aside) as file:
-            if (there := _status(path)) is not None:
-                os.fchmod(file.fileno(), stat.S_IMODE(there.st_mode))
-            file.write(text)
-        os.replace(aside, os.path.realpath(path))
-    except BaseException as error:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(aside)
-        if isinstance(error, OSError):
-            raise UsageError(f"cannot save to {path}: {error.strerror}") from None
-        raise
+        aside = _aside(path)
+        try:
+            with _new(aside) as file:
+                if (there := _status(path)) is not None:
+                    os.fchmod(file.fileno(), stat.S_IMODE(there.st_mode))
+                file.write(text)
+            os.replace(aside, os.path.realpath(path))
+        except BaseException:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(aside)
+            raise
+    except OSError as error:
+        raise UsageError(f"cannot save to {path}: {error.strerror}") from None
 
 
 def _new(aside: str) -> TextIO:

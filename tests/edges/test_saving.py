@@ -132,12 +132,44 @@ def test_a_file_behind_links_in_a_circle_is_told_before_anything_runs(
     assert done.stderr == "gemmctl: cannot save to circle: Too many levels of symbolic links\n"
 
 
+LEAVES = "import os; os.mkdir('gone'); os.chdir('gone'); os.rmdir('../gone')"
+IN_NO_FOLDER = ("-P", "-c", f"{LEAVES}; from gemmctl.__main__ import main; main()")
+
+
 def test_a_folder_that_is_gone_is_told_before_anything_runs(gemmctl: Command, three: Path) -> None:
-    leaves = "import os; os.mkdir('gone'); os.chdir('gone'); os.rmdir('../gone')"
-    start = f"{leaves}; from gemmctl.__main__ import main; main()"
-    done = gemmctl("run", three, "-f", "jsonl", "-o", "a.json", python=("-P", "-c", start))
+    done = gemmctl("run", three, "-f", "jsonl", "-o", "a.json", python=IN_NO_FOLDER)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "gemmctl: cannot save to a.json: No such file or directory\n"
+
+
+@pytest.mark.parametrize("command", ["plan", "run", "verify", "tune"])
+def test_a_list_in_a_folder_that_is_gone_cannot_be_read(command: str, gemmctl: Command) -> None:
+    done = gemmctl(command, "a.yaml", python=IN_NO_FOLDER)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "gemmctl: cannot read a.yaml: No such file or directory; check the path\n"
+
+
+def test_a_folder_that_goes_while_problems_are_measured_is_told_behind_the_results(
+    gemmctl: Command, three: Path
+) -> None:
+    leaves = """
+from gemmctl.__main__ import main
+from gemmctl.device.cpu import CpuDevice
+import os, shutil
+os.mkdir("gone"), os.chdir("gone")
+opens = CpuDevice.open
+def open(self, plan, data):
+    shutil.rmtree("../gone", ignore_errors=True)
+    return opens(self, plan, data)
+CpuDevice.open = open
+main()
+"""
+    done = gemmctl("run", three, *QUICK, "-o", "a.json", python=("-P", "-c", leaves))
+    assert done.returncode == 2
+    assert len(done.stdout.splitlines()) == 2  # titles, and what was measured until then
+    assert (
+        done.stderr.splitlines()[-1] == "gemmctl: cannot save to a.json: No such file or directory"
+    )
 
 
 @pytest.mark.parametrize("left", ["touch", "ln -s precious"])
