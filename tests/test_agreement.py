@@ -16,6 +16,7 @@ from gemmctl.judging import statistic
 from gemmctl.judging.agreement import Witness
 from gemmctl.judging.product import products_of
 from gemmctl.operands import data, dtypes
+from gemmctl.operands.activations import activate
 from gemmctl.operands.data import DataSpec
 from gemmctl.planning.plan import Plan
 from support import make_plans
@@ -28,6 +29,7 @@ GROUPS = (
     "m: 17, n: 520, k: 1032, lda: 1040, ldb: 1048, ldd: 528",
     "m: 33, n: 96, k: 64, alpha: 0.5, beta: -2, ldc: 101",
     "m: 20, n: 40, k: 0, beta: 0.3",
+    "m: 20, n: 0, k: 64",
 )
 
 
@@ -50,9 +52,8 @@ def d_of(plan: Plan, session: CpuSession, index: int) -> dtypes.Bits:
     group = plan.problem.groups[index]
     memory = session.read(0, plan.layout.size)
     dtype = dtypes.BY_NAME[group.d]
-    return data.matrix(
-        memory, int(plan.layout.d[index]), group.m, group.d_columns, group.ldd, dtype
-    )
+    place = int(plan.layout.d[index]), group.m, group.d_columns, group.ldd
+    return data.matrix(memory, *place, dtype, group.across("d"))
 
 
 def rounded_once(plan: Plan, spec: DataSpec, index: int) -> dtypes.Bits:
@@ -105,6 +106,16 @@ def test_any_two_right_results_of_a_negative_alpha_agree(monkeypatch: pytest.Mon
         assert witness.disagreement(session) is None
 
 
+@pytest.mark.parametrize("added", ["beta: 100", "beta: 100, bias: n"])
+def test_any_two_right_results_beside_a_c_that_is_larger_than_them_agree(
+    monkeypatch: pytest.MonkeyPatch, added: str
+) -> None:
+    monkeypatch.setattr(CpuSession, "run", lambda session: write(session, NORMAL, -1))
+    with witnessed(NORMAL, f"m: 33, n: 96, k: 8, {added}", d="f32") as (_, session, witness):
+        write(session, NORMAL, 1)
+        assert witness.disagreement(session) is None
+
+
 @pytest.mark.parametrize(("added", "fused_too"), [("beta: 1", True), ("bias: m", False)])
 def test_a_product_that_was_rounded_before_c_or_a_bias_was_added_agrees(
     added: str, fused_too: bool
@@ -117,6 +128,17 @@ def test_a_product_that_was_rounded_before_c_or_a_bias_was_added_agrees(
         d_of(plan, session, 0)[:] = dtypes.BF16.from_float(chain)
         assert witness.disagreement(session) is None
         assert (witness.disagreement(session, "fused") is None) == fused_too
+
+
+def test_integers_that_were_rounded_before_c_was_added_agree() -> None:
+    with witnessed(INT, "m: 33, n: 96, k: 64, beta: 1") as (plan, session, witness):
+        (product,) = products_of(plan, INT, "cuda")
+        total, _ = product.sums(np.arange(33), range(96))
+        c, _ = product.addends(np.arange(33), range(96))
+        chain = dtypes.BF16.from_float(in_bf16(total) + c)
+        assert (chain != d_of(plan, session, 0)).any()
+        d_of(plan, session, 0)[:] = chain
+        assert witness.disagreement(session) is None
 
 
 def test_a_c_in_place_is_the_fresh_one_in_the_result_that_others_are_compared_with() -> None:
@@ -138,6 +160,17 @@ def test_of_a_large_result_any_nan_agrees_with_any_other(monkeypatch: pytest.Mon
         assert nan[1:60].any()  # in rows that are not computed again
         bits[nan] ^= 0x8000
         assert witness.disagreement(session) is None
+
+
+def test_an_infinity_of_the_other_sign_does_not_agree() -> None:
+    special = DataSpec("special", 7)
+    with witnessed(special, "m: 96, n: 64, k: 80") as (plan, session, witness):
+        bits = d_of(plan, session, 0)
+        row, col = np.argwhere(bits == dtypes.BF16.infinity)[0]
+        bits[row, col] ^= 0x8000
+        found = witness.disagreement(session)
+    assert found is not None
+    assert (found.row, found.col, found.count) == (row, col, 1)
 
 
 def test_where_ours_is_infinite_by_a_hair_theirs_may_be_the_largest_number(
@@ -265,6 +298,15 @@ def test_the_first_difference_is_in_the_first_group_that_has_one() -> None:
     assert (found.group, found.row, found.col, found.count) == (0, 40, 9, 2)
 
 
+def test_the_first_difference_of_a_d_by_columns_is_where_the_list_has_it() -> None:
+    group = "m: 70, n: 24, k: 64, d_layout: col"
+    with witnessed(NORMAL, group) as (plan, session, witness):
+        d_of(plan, session, 0)[61, 5] ^= 0x8000  # the sign
+        found = witness.disagreement(session)
+    assert found is not None
+    assert (found.row, found.col, found.count) == (61, 5, 1)
+
+
 def test_the_first_difference_is_told_with_its_place_and_what_is_allowed() -> None:
     with witnessed(NORMAL, *GROUPS) as (plan, session, witness):
         d_of(plan, session, 3)[4, 9] ^= 0x8000
@@ -323,6 +365,17 @@ def test_what_is_rounded_between_kernels_agrees_as_unfused_only() -> None:
         assert witness.disagreement(session, "fused") is not None
 
 
+def test_a_product_that_was_rounded_before_c_was_added_agrees_behind_an_activation() -> None:
+    group = "m: 33, n: 96, k: 1024, alpha: 0.05, beta: 1, activation: relu"
+    with witnessed(NORMAL, group) as (plan, session, witness):
+        (product,) = products_of(plan, NORMAL, "cuda")
+        total, _ = product.sums(np.arange(33), range(96))
+        chain = in_bf16(in_bf16(0.05 * total) + x_of(plan, 0) - 0.05 * total)
+        d_of(plan, session, 0)[:] = dtypes.BF16.from_float(np.maximum(chain, 0))
+        assert witness.disagreement(session, "unfused") is None
+        assert witness.disagreement(session, "fused") is not None
+
+
 def test_a_bias_that_is_added_to_what_was_rounded_agrees_as_unfused_only() -> None:
     group = "m: 33, n: 96, k: 1024, alpha: 0.05, bias: m"  # which often all but cancel each other
     with witnessed(NORMAL, group) as (plan, session, witness):
@@ -342,6 +395,16 @@ def test_a_gelu_made_of_an_approximate_tanh_agrees_as_fused_only() -> None:
             d_of(plan, session, 0)[:] = dtypes.F32.from_float(x * (1 + tanh) / 2)
             assert (witness.disagreement(session, "fused") is None) == (error == 2.0**-16)
             assert witness.disagreement(session, "unfused") is not None
+
+
+@pytest.mark.parametrize("name", ["relu", "gelu", "silu"])
+def test_no_other_activation_may_be_approximate(name: str) -> None:
+    group = f"m: 33, n: 96, k: 16, alpha: 0.3, activation: {name}"
+    with witnessed(NORMAL, group, d="f32") as (plan, session, witness):
+        right = activate(name, x_of(plan, 0))
+        for error, agrees in ((0.0, True), (2.0**-17, False)):
+            d_of(plan, session, 0)[:] = dtypes.F32.from_float(right * (1 + error))
+            assert (witness.disagreement(session, "fused") is None) == agrees
 
 
 @pytest.mark.parametrize("manner", ["", "fused", "unfused"])

@@ -326,6 +326,13 @@ def test_the_best_baseline_is_the_one_with_the_smallest_median(plan: Plan) -> No
     assert result.best_ratio is not None and result.best_ratio.value == 2.0
 
 
+def test_one_slow_sample_does_not_cost_a_baseline_its_place(plan: Plan) -> None:
+    often_fast = Rival("a", samples=(1.0, 1.0, 90.0))
+    result = result_of(plan, (2.0,), often_fast, Rival("b", samples=(2.0, 2.0, 2.0)))
+    assert often_fast.median_s == 1.0
+    assert result.best is often_fast
+
+
 def test_a_baseline_that_took_no_time_is_not_the_best(plan: Plan) -> None:
     result = result_of(plan, (2.0,), Rival("a", samples=(0.0,)), Rival("b", samples=(1.0,)))
     assert result.best is not None and result.best.name == "b"
@@ -387,6 +394,18 @@ def test_turns_end_when_the_time_is_up(clock: Clock, plan: Plan) -> None:
     session, entries = contest(clock, slow, ours=FakeSession(clock, [1.0], wall_s=9.0))
     result = measure(session, CPU, plan, replace(ALL_RUNS, max_time_s=5.0), entries=entries)
     assert (len(result.samples), len(result.rivals[0].samples)) == (1, 1)
+
+
+@pytest.mark.parametrize(("ours_s", "other_s"), [(99.0, 0.01), (0.01, 99.0)])
+def test_a_baseline_has_a_sample_though_one_long_run_took_all_of_the_time(
+    ours_s: float, other_s: float, clock: Clock, plan: Plan
+) -> None:
+    ours, other = (FakeSession(clock, [s], wall_s=s) for s in (ours_s, other_s))
+    session, entries = contest(clock, other, ours=ours)
+    settings = replace(ALL_RUNS, warmup=3, max_time_s=1.0)
+    result = measure(session, CPU, plan, settings, entries=entries)
+    assert result.samples and result.rivals[0].samples
+    assert (ours if ours_s > other_s else other).taken == 1  # a warm-up that counts
 
 
 # The host's time

@@ -302,6 +302,22 @@ def test_a_seed_beyond_64_bits_is_refused(seed):
         DataSpec("int", seed)
 
 
+def test_every_kind_has_its_recipes_for_each_operand():
+    told = {
+        "normal": [RECIPE_NORMAL] * 4,
+        "int": [RECIPE_INT] * 4,
+        "special": [RECIPE_SPECIAL_ROWS] * 2 + [RECIPE_SPECIAL_SPOTS] * 2,
+    }
+    for kind in data.KINDS:
+        spec = DataSpec(kind, 0)
+        assert [spec.recipe(x) for x in (data.A, data.B, data.C, data.BIAS)] == told[kind]
+
+
+@pytest.mark.parametrize("seed", [0, (1 << 64) - 1])
+def test_the_first_and_the_last_seed_are_taken(seed):
+    assert DataSpec("int", seed).seed == seed
+
+
 def test_a_spec_says_which_version_of_the_data_it_means():
     assert DataSpec("normal", 1).version == data.VERSION
 

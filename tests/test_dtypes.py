@@ -124,6 +124,11 @@ def test_nan_stays_nan(dtype: DType, bits: int) -> None:
         assert np.isnan(dtype.to_f32(dtype.from_float(wide))).tolist() == [True, False]
 
 
+@pytest.mark.parametrize(("dtype", "nan"), [(BF16, 0x7FC0), (F16, 0x7E00), (F32, 0x7FC00000)])
+def test_the_nan_of_a_type_is_quiet_and_has_no_payload(dtype: DType, nan: int) -> None:
+    assert dtype.nan == nan
+
+
 @every_type
 def test_shape_and_storage_are_kept(dtype: DType) -> None:
     values = np.ones((6, 4), np.float32)[::2]

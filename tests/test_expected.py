@@ -18,7 +18,7 @@ from gemmctl.judging.expected import (
     gated,
     stored,
 )
-from gemmctl.judging.rounding import UNIT
+from gemmctl.judging.rounding import UNIT, half_ulps
 from gemmctl.lists.problem import ACTIVATIONS
 from gemmctl.operands import dtypes
 from gemmctl.operands.activations import activate
@@ -68,7 +68,7 @@ def test_a_minimum_is_where_neighbours_are_larger(name: str) -> None:
 def test_an_integer_sum_leaves_no_choice_but_that_of_the_function(name: str) -> None:
     y = activated(told(3.0, 0.0), name)
     error = 0.0 if name in ("none", "relu") else VALUE_ERROR * of(name, 3) + ARGUMENT_ERROR * 3
-    assert y.allowed[0] == error
+    assert y.allowed[0] == y.spread[0] == error
 
 
 @pytest.mark.parametrize("name", MINIMA)
@@ -85,6 +85,13 @@ def test_limits_leave_no_choice(name: str, end: float) -> None:
     y = activated(told(end, 0.0, loose=False), name)
     assert y.allowed[0] == 0
     assert np.array_equal(y.right, [of(name, end)], equal_nan=True)
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+@pytest.mark.parametrize("loose", [True, False])
+def test_what_may_be_infinite_may_be_so_behind_an_activation(name: str, loose: bool) -> None:
+    y = activated(told(3.0, 0.1, loose=loose), name)
+    assert y.loose is not None and y.loose.tolist() == [loose]
 
 
 @given(numbers, radii, st.floats(-1, 1), numbers, radii, st.floats(-1, 1))
@@ -116,6 +123,18 @@ def test_a_gate_of_infinities_is_what_ieee_says_where_that_is_sure(
     product = gated(told(*y, loose=False), told(*x, loose=False))
     assert np.array_equal(product.right, [right], equal_nan=True)
     assert product.loose is not None and bool(product.loose[0]) == loose
+    assert (product.allowed[0] == 0) == (not math.isfinite(right))
+
+
+@pytest.mark.parametrize("dtype", dtypes.BY_NAME.values(), ids=lambda dtype: dtype.name)
+def test_half_a_place_is_half_of_the_way_to_the_next_number(dtype: dtypes.DType) -> None:
+    random = np.random.default_rng(1).integers(0, dtype.infinity - 1, 5000)
+    ends = [0, 1, (1 << dtype.mantissa_bits) - 1, 1 << dtype.mantissa_bits, dtype.infinity - 2]
+    bits = np.append(random, ends).astype(dtype.storage)
+    values, following = dtype.to_f32(bits), dtype.to_f32(bits + dtype.storage.type(1))
+    step = following.astype(np.float64) - values
+    assert np.array_equal(half_ulps(values, dtype), step / 2)
+    assert np.array_equal(half_ulps(-values, dtype), step / 2)
 
 
 @pytest.mark.parametrize("dtype", dtypes.BY_NAME.values(), ids=lambda dtype: dtype.name)
@@ -124,6 +143,12 @@ def test_what_is_stored_in_between_may_be_off_by_half_a_place(dtype: dtypes.DTyp
     x = stored(Expected(values, np.zeros(1000), np.zeros(1000)), dtype)
     off = np.abs(dtype.to_f32(dtype.from_float(values)) - values)
     assert (off <= x.allowed).all() and off.max() > 0.4 * x.allowed.max()
+
+
+@pytest.mark.parametrize("end", [-math.inf, math.inf, math.nan])
+def test_limits_that_are_stored_in_between_leave_no_choice(end: float) -> None:
+    x = stored(told(end, 0.0), dtypes.BF16)
+    assert (x.allowed[0], x.spread[0]) == (0, 0)
 
 
 @pytest.mark.parametrize("name", ACTIVATIONS)

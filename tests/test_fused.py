@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import product as pairs
 from typing import Any
 
 import numpy as np
@@ -297,6 +298,18 @@ def test_repeated_verdicts_start_from_the_same_c() -> None:
     assert [verdict.ok for verdict in judged] == [True]
 
 
+def test_a_verdict_names_what_was_wrong_in_the_first_run_and_every_run_that_differed() -> None:
+    plan = plan_of("m: 9, n: 40, k: 16")
+    with opened(plan, NORMAL) as session:
+        session.run()
+        bits_of(plan, session, "d")[3, 4] ^= 0x8000
+        (first,) = verify.verify(plan, session, NORMAL, device="cpu")
+        (judged,) = repeated(session, [first], session.digests(), 3)
+    others = "; ".join(f"run {run} gave other bits than the first" for run in (2, 3))
+    assert (first.ok, judged.ok) == (False, False)
+    assert judged.message == f"{first.message}; {others}"
+
+
 def test_what_a_plan_counts() -> None:
     plain, gated, biased, apart, inside = (
         plan_of(f"m: 16, n: 64, k: 32, {keys}")
@@ -364,6 +377,22 @@ def test_behind_a_short_k_whatever_is_beyond_its_interval_is_doubted(keys: str, 
         beyond = interval.judged(judged, told, found)[2][:, column]
         doubted = doubts.suspects(rows, found.view(np.uint32)).any(axis=1)
         assert (doubted == ~beyond).all() and doubted.mean() > 0.3  # relu leaves half of them
+
+
+@pytest.mark.parametrize("keys", ["alpha: 1", "activation: gelu"])
+def test_what_is_far_off_is_doubted_in_whatever_column_it_is(keys: str) -> None:
+    made = plan_of(f"m: 40, n: 1400, k: 256, d: f32, {keys}")
+    (judged,) = product.products_of(made, NORMAL, "cuda")
+    rows, columns = np.arange(40), range(1400)
+    right = judged.expected(rows, columns).right.astype(np.float32)
+    with ThreadPoolExecutor(1) as pool:
+        doubts = Projection(judged, pool) if judged.group.linear else Recomputed(judged)
+    assert [column for block in doubts.blocks for column in block] == list(columns)
+    for column in (0, 255, 256, 511, 512, 1023, 1024, 1399):
+        found = right.copy()
+        found[7, column] += 10
+        row, block = np.argwhere(doubts.suspects(rows, found.view(np.uint32)))[0].tolist()
+        assert row == 7 and column in doubts.blocks[block]
 
 
 def other(name: str) -> dict[str, Callable[[Any], Any]]:
@@ -520,6 +549,20 @@ def test_a_wrong_element_names_the_tile_that_holds_it(gate: str) -> None:
         m0, n0, rows, cols = tile
         assert m0 <= 290 < m0 + rows and n0 // columns == col // columns
         assert n0 % columns == 0 and cols == columns
+
+
+@pytest.mark.parametrize("kernel", ["128x256", "128x256-x"])
+def test_the_corners_of_every_tile_are_in_it_and_in_no_other(kernel: str) -> None:
+    problem = make_problem("m: 700, n: 600, k: 64")
+    chosen = {problem.name: [Choice(kernel, 128)]}
+    (made,) = planning.make([problem], cubins.manifest().kernels, chosen=chosen)
+    (judged,) = product.products_of(made, NORMAL, "cuda")
+    tiles = [(t["row"], t["col"], t["rows"], t["cols"]) for t in judged.tiles]
+    assert len({tile[0] for tile in tiles}) > 2 < len({tile[1] for tile in tiles})
+    for tile in tiles:
+        row, col, rows, cols = tile
+        for i, j in pairs((row, row + rows - 1), (col, col + cols - 1)):
+            assert judged.tile(int(i), int(j)) == tile
 
 
 def test_elements_of_a_gated_d_that_are_not_written_are_counted_among_its_own() -> None:
@@ -717,6 +760,17 @@ def test_a_dump_holds_the_bias_and_a_c_in_place(tmp_path: Any, spec: DataSpec) -
     assert np.array_equal(np.load(tmp_path / "d_bits.npy"), d)
     assert np.array_equal(np.load(tmp_path / "bias_bits.npy").ravel(), bias.ravel())
     assert "inplace: true" in (tmp_path / "problem.yaml").read_text()
+
+
+def test_a_dump_of_a_gated_group_has_the_columns_that_d_has(tmp_path: Any) -> None:
+    plan = plan_of("m: 20, n: 48, k: 16, d: f32, activation: relu, gate: pairs, ldd: 30")
+    with opened(plan, INT) as session:
+        session.run()
+        dump.dump(plan, session, 0, str(tmp_path), INT, device="cpu", repeat=1)
+    a, b, d = (np.load(tmp_path / f"{name}.npy").astype(np.float64) for name in "abd")
+    x = a @ b.T
+    right = (np.maximum(x[:, ::2], 0) * x[:, 1::2]).astype(np.float32)
+    assert right.any() and np.array_equal(d, right)
 
 
 # Other libraries' results

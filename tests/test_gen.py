@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import lzma
 import re
 import shlex
 import signal
@@ -144,6 +145,16 @@ def test_the_command_in_a_list_of_the_last_seed_is_taken() -> None:
     assert made(*shlex.split(text.splitlines()[0])[3:]) == text
 
 
+@pytest.mark.parametrize("name", ["null", "True", "it's", "a: b", "# c", "1e3", "[d]", "é"])
+def test_a_name_is_read_as_it_was_given(name: str) -> None:
+    (problem,) = problems(made("batched", "--mnk", "8x8x8", "--name", name))
+    assert problem.name == name
+
+
+def test_a_list_may_have_as_many_groups_as_a_problem_may() -> None:
+    assert "{m: 8, n: 8, k: 8, count: 1048576}" in made("batched", "--mnk", "8x8x8:1048576")
+
+
 def test_a_list_can_be_piped_into_run(gemmctl: Command) -> None:
     listed = gemmctl("gen", "moe", *OWN, "--tokens", "16", "--name", "mine")
     assert (listed.returncode, listed.stderr) == (0, "")
@@ -233,6 +244,14 @@ def test_adapters_are_narrow_on_one_side() -> None:
     assert sum(m for m, _, _ in down) == 500
 
 
+def test_adapters_that_no_token_goes_through_are_counted_as_empty() -> None:
+    options = ("lora", "--adapters", "40", "--tokens", "30")
+    empty = [m for m, _, _ in shapes(*options)].count(0)
+    assert empty >= 10  # 30 tokens at most have one each
+    told = " ".join(made(*options).replace("\n# ", " ").split())
+    assert re.search(rf", {empty} empty\. ", told)
+
+
 def test_batched_takes_shapes_as_run_does() -> None:
     found = shapes("batched", "--mnk", "1x2x3", "--mnk", "4x5x6:3", "--count", "2")
     assert found == [(1, 2, 3)] * 2 + [(4, 5, 6)] * 3
@@ -256,6 +275,12 @@ def test_random_sizes_lie_in_their_ranges_and_are_aligned() -> None:
     assert {k for _, _, k in found} == set(range(8, 65, 8))
 
 
+def test_one_alignment_is_that_of_m_n_and_k() -> None:
+    options = ("--groups", "100", "--m", "1:64", "--n", "1:64", "--k", "1:64")
+    for sizes in zip(*shapes("random", *options, "--align", "8"), strict=True):
+        assert set(sizes) == set(range(8, 65, 8))
+
+
 def test_log_uniform_sizes_are_as_often_small_as_large() -> None:
     found = shapes("random", "--groups", "1000", "--m", "1:4096", "--log-uniform", "--align", "1")
     assert 450 < sum(m < 64 for m, _, _ in found) < 550
@@ -277,6 +302,10 @@ def test_a_sweep_has_a_problem_for_each_size(sizes: str, values: list[int]) -> N
     named = problems(made(*options, "--name", "mine"))
     assert [problem.name for problem in named] == [f"mine-n{value}" for value in values]
     assert [[g.n for g in problem.groups] for problem in found] == [[n, n] for n in values]
+
+
+def test_a_sweep_has_up_to_1000_problems() -> None:
+    assert len(problems(made("sweep", "--m", "1:1000:1", "--n", "8", "--k", "8"))) == 1000
 
 
 # Files
@@ -401,6 +430,13 @@ def test_a_wrong_option_is_named_with_its_mend(args: str) -> None:
     assert WRONG[args] in str(done.exception)
 
 
+def test_a_table_of_tokens_is_no_routing_of_one_layer() -> None:
+    options = ("moe", "--experts", "2", "--topk", "1", "--n", "8", "--k", "8")
+    given = ["gen", *options, "--routing", "counts:-"]
+    done = CliRunner().invoke(app, given, input="[[3, 1], [2, 2]]")
+    assert str(done.exception) == "--routing: - has 2 rows of tokens; give it one"
+
+
 def test_a_family_that_is_interrupted_says_how_many_lists_are_written(tmp_path: Path) -> None:
     with started("gen", "family", tmp_path / "some", stderr=subprocess.PIPE) as process:
         while not list(tmp_path.glob("some/*.yaml")):
@@ -492,6 +528,23 @@ def test_every_list_of_a_family_takes_10_us_to_3_ms_and_fits_a_gpu(kind: str) ->
         seconds = max(2 * (m * n * k).sum() / 600e12, moved / 4e12)
         assert 10e-6 <= seconds <= 3e-3
         assert stored < 40e9
+
+
+def test_the_family_that_is_measured_is_the_one_that_is_made() -> None:
+    saved = json.loads(lzma.decompress((ROOT / "docs" / "family-h200.json.xz").read_bytes()))
+    keys = ("m", "n", "k", "a", "b", "d", "a_layout", "b_layout", "beta", "inplace")
+    measured = {
+        problem["name"]: [
+            [group[key] for key in keys]
+            for group in problem["groups"]
+            for _ in range(group["count"])
+        ]
+        for problem in saved["problems"]
+    }
+    assert measured == {
+        problem.name: [[getattr(group, key) for key in keys] for group in problem.groups]
+        for problem in problems_of(lists().values())
+    }
 
 
 def test_another_seed_makes_another_family() -> None:

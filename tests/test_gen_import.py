@@ -180,6 +180,11 @@ def test_numbers_may_be_written_with_a_point(text: str, args: tuple[str, ...]) -
     assert ".0" not in done.stdout
 
 
+@pytest.mark.parametrize("text", ["1 2 3\n", "[[1, 2, 3]]", "[1x2x3]\n"])
+def test_a_file_may_begin_with_a_byte_order_mark(text: str) -> None:
+    assert shapes(b"\xef\xbb\xbf" + text.encode()) == [[(1, 2, 3)]]
+
+
 # Matmuls of hipBLASLt
 
 
@@ -232,6 +237,24 @@ def test_types_and_scalars_of_a_matmul_come_along() -> None:
                    "alpha: 0.1, beta: 2, ldc: 3")  # fmt: skip
     assert (group.a, group.b, group.c, group.d) == ("f16", "f16", "f16", "f32")
     assert (group.alpha, group.beta, group.ldc) == (np.float32(0.1), 2, 3)
+
+
+@pytest.mark.parametrize(("alpha", "beta"), [(0, 1), (1, 1), (0, 0), (-1, 0)])
+def test_scalars_that_are_0_or_1_come_along_too(alpha: int, beta: int) -> None:
+    group = matmul(f"M: 8, N: 8, K: 8, alpha: {alpha}, beta: {beta}, transA: N")
+    assert (group.alpha, group.beta) == (alpha, beta)
+
+
+@pytest.mark.parametrize(
+    ("trans", "taken"),
+    [("T, transB: N", True), ("N, transB: N", False), ("N, transB: T", False),
+     ("T, transB: T", False)],
+)  # fmt: skip
+def test_bf16_becomes_f16_where_both_lie_along_k_only(trans: str, taken: bool) -> None:
+    text = f"- {{M: 8, N: 8, K: 8, transA: {trans}, a_type: bf16_r, b_type: bf16_r, d_type: f16_r}}"
+    done = CliRunner().invoke(app, ["gen", "import", "-"], input=text)
+    assert (done.exit_code == 0) == taken
+    assert taken or "no kernel takes bf16 to f16" in str(done.exception)
 
 
 @pytest.mark.parametrize(
@@ -425,6 +448,7 @@ STRANGE = [
     "-x",
     "--",
     "a\tb",
+    "a\t1",
     "a\nb",
     "a\xa0b",
     "q'\\\u200b9",
@@ -457,6 +481,25 @@ def test_a_file_that_is_not_there_is_told(gemmctl: Command) -> None:
     assert done.stderr == (
         "gemmctl: cannot read nope.txt: No such file or directory; check the path\n"
     )
+
+
+class Touch:
+    """An object that makes a file where a pickle of it is read."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Path.touch, (self._path,)
+
+
+def test_what_an_array_of_objects_would_run_is_not_run(gemmctl: Command, tmp_path: Path) -> None:
+    rows = np.array([[Touch(tmp_path / "touched"), 2, 3]], dtype=object)
+    np.save(tmp_path / "bad.npy", rows, allow_pickle=True)
+    done = gemmctl("gen", "import", "bad.npy")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("gemmctl: bad.npy is no array that numpy can read: ")
+    assert not (tmp_path / "touched").exists()
 
 
 # Headers of .npy files: one that numpy's parser chokes on, and one that promises too much.

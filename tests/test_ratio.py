@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
@@ -48,8 +50,44 @@ def test_a_ratio_of_alike_samples_is_the_same() -> None:
     assert max(abs(end - 1) for end in found.interval) < SAME_WITHIN
 
 
-def test_too_few_samples_have_a_ratio_and_no_verdict() -> None:
-    found = ratio((0.5,) * (MIN_SAMPLES - 1), (1.0,) * 50)
+def test_a_ratio_is_that_of_medians_whatever_the_other_samples_are() -> None:
+    found = ratio((1.0, 2.0, 90.0), (0.1, 4.0, 5.0))
+    assert found is not None and found.value == 0.5
+
+
+def quantile(share: float, count: int) -> int:
+    """The least sample, counted from 1, that so many resampled medians are at or below.
+
+    The median of ``count``, which is odd, is at or below the i-th sample where more than half of
+    them are, and each of them is so with a chance of i / count.
+    """
+
+    def at_or_below(i: int) -> float:
+        least = (count + 1) // 2
+        return sum(
+            math.comb(count, hits) * (i / count) ** hits * (1 - i / count) ** (count - hits)
+            for hits in range(least, count + 1)
+        )
+
+    return next(i for i in range(1, count + 1) if at_or_below(i) >= share)
+
+
+@pytest.mark.parametrize(("count", "off"), [(7, 0), (101, 1)])
+def test_an_interval_leaves_out_a_fortieth_of_resampled_medians_at_either_end(
+    count: int, off: int
+) -> None:
+    samples, steady = tuple(float(i) for i in range(1, count + 1)), (1.0,) * 7
+    low, high = (quantile(share, count) for share in (0.025, 0.975))
+    found = ratio(samples, steady)
+    assert found is not None and found.interval == pytest.approx((low, high), abs=off)
+    turned = ratio(steady, samples)
+    assert turned is not None and turned.interval is not None
+    assert [1 / end for end in turned.interval] == pytest.approx([high, low], abs=off)
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [(MIN_SAMPLES - 1, 50), (50, MIN_SAMPLES - 1)])
+def test_too_few_samples_have_a_ratio_and_no_verdict(ours: int, theirs: int) -> None:
+    found = ratio((0.5,) * ours, (1.0,) * theirs)
     assert found is not None
     assert (found.value, found.interval, found.verdict) == (0.5, None, "UNSURE")
 

@@ -357,6 +357,15 @@ def test_the_clock_is_read_now_and_then_and_not_whenever_a_run_ends(board: Board
     assert 80 <= len(meter.readings) <= 101
 
 
+def test_the_clock_of_a_block_is_the_mean_of_what_was_read(board: Board) -> None:
+    meter = Meter(board)  # type: ignore[arg-type]
+    for sm_hz in (1.2e9, 1.3e9, 1.7e9):
+        board.sm_hz = sm_hz
+        board.clock.now += 2 * READ_S
+        meter.read()
+    assert meter.sm_hz == pytest.approx(1.4e9)
+
+
 # D
 
 

@@ -123,6 +123,7 @@ def test_another_driver_finds_the_same() -> None:
 
 WITH_C = {**GROUP, "beta": 1}
 F32_C = {**WITH_C, "d": "f32"}
+WITH_BIAS = {**GROUP, "bias": "n"}
 
 
 @pytest.mark.parametrize(
@@ -144,6 +145,8 @@ F32_C = {**WITH_C, "d": "f32"}
         (GROUP, WITH_C),
         (WITH_C, {**WITH_C, "c": "f32"}),
         (WITH_C, {**WITH_C, "ldc": 136}),
+        (WITH_BIAS, {**WITH_BIAS, "bias": "m"}),
+        (WITH_BIAS, {**WITH_BIAS, "bias_type": "f32"}),
         (GROUP, {**GROUP, "count": 2}),
     ],
 )

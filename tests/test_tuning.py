@@ -376,6 +376,22 @@ def test_the_best_cut_of_every_launch_is_found_without_trying_all_of_one_with_al
     assert len(ranking.trials) == len(apart[0]) + len(apart[1]) - 1  # the first's best moves on
 
 
+def test_the_best_cut_of_a_launch_is_kept_while_the_next_is_tried(clock: Clock) -> None:
+    made = planned(MIXED)
+
+    def seconds(made: Plan) -> float:
+        """Either launch is as slow as its choice promises to be fast."""
+        return sum(1 / cost.estimate(launch, made.problem) for launch in made.launches)
+
+    ranking = measure(made, FakeDevice(clock, seconds), KERNELS, FOREVER)
+    for launch in range(2):
+        slowest = max(
+            (one.launches[launch] for one in candidates(made, KERNELS, launch)),
+            key=lambda one: cost.estimate(one, made.problem),
+        )
+        assert ranking.best.plan.choices[launch] == slowest.choice
+
+
 def test_every_launch_has_its_share_of_the_time(clock: Clock) -> None:
     made = planned(MIXED)
     device = FakeDevice(clock, by_launch, wall_s=1.0)

@@ -20,7 +20,7 @@ from gemmctl.operands.data import DataSpec
 from gemmctl.planning import plan
 from gemmctl.planning.arena import FENCE
 from gemmctl.planning.tiling import Choice
-from judged import INT, NORMAL, Written, plan_of
+from judged import INT, NORMAL, SPECIAL, Written, plan_of
 from support import make_problem
 
 every_d = pytest.mark.parametrize("d", dtypes.BY_NAME)
@@ -363,6 +363,19 @@ def test_an_integer_off_by_1_in_a_row_that_is_not_sampled_is_found(monkeypatch, 
     assert verdict.bad == 1 and (verdict.first.row, verdict.first.col) == (row, 40)
 
 
+@pytest.mark.parametrize("more", ["", ", activation: relu"])
+def test_an_integer_off_by_1_is_found_in_whatever_column_it_is(monkeypatch, sampled, more):
+    monkeypatch.setattr(sampling, "SAMPLED_ROWS", 0)
+    session = Written(plan_of(f"m: 300, n: 1100, k: 64, d: f32{more}"), INT)
+    right = session.product().expected(np.arange(300), range(1100)).right.astype(np.float32)
+    last = sampling.sample(session.product()).columns.start
+    for col in (0, 255, 256, 511, 512, last - 1, last, 1099):
+        session.d().view(np.float32)[:] = right
+        session.d().view(np.float32)[40, col] += 1
+        (verdict,) = session.verify()
+        assert verdict.bad == 1 and (verdict.first.row, verdict.first.col) == (40, col)
+
+
 @every_d
 def test_integers_that_are_off_by_one_place_are_found(d):
     session = Written(plan_of(f"m: 40, n: 48, k: 512, d: {d}"), INT).write()
@@ -465,13 +478,14 @@ def test_a_write_at_an_empty_group_is_found():
 
 
 @pytest.mark.parametrize("split", [1, 100])
-def test_what_a_sum_that_is_computed_again_allows_for_is_of_all_of_k(monkeypatch, split):
+def test_a_sum_that_is_computed_again_and_what_it_allows_for_are_of_all_of_k(monkeypatch, split):
     judged = Written(plan_of("m: 20, n: 24, k: 512, activation: silu"), NORMAL).product()
     monkeypatch.setattr(recomputed, "_CHUNK", 44 * 512 // split)
     rows, columns = np.arange(20), range(24)
-    _, magnitude = judged.sums(rows, columns)
-    _, most = recomputed.rough(judged, 0.0).sums(rows, columns)
+    total, magnitude = judged.sums(rows, columns)
+    again, most = recomputed.rough(judged, 0.0).sums(rows, columns)
     assert (most >= magnitude * (1 - 1e-6)).all()
+    assert again == pytest.approx(total, abs=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -524,7 +538,46 @@ def test_elements_that_are_little_but_their_c_say_nothing_of_precision(alpha, mo
     assert 0.9 * most <= found.errors.count <= most
 
 
+def test_elements_that_relu_leaves_at_0_say_nothing_of_precision():
+    session = Written(plan_of("m: 40, n: 48, k: 64, d: f32, activation: relu"), NORMAL)
+    judged, rows, columns = session.product(), np.arange(40), range(48)
+    x = judged.linear(rows, columns)
+    right = np.maximum(x.right, 0).astype(np.float32).view(np.uint32)
+    found = interval.compare(judged, rows, columns, right)
+    assert found.bad == 0 and found.errors.count == np.count_nonzero(x.right + x.allowed > 0)
+
+
+def test_rows_with_special_values_say_nothing_of_precision():
+    session = Written(plan_of("m: 200, n: 48, k: 64, d: f32"), SPECIAL).write()
+    judged, columns = session.product(), range(48)
+    assert session.verify()[0].ok
+    for plain in (True, False):
+        rows = np.flatnonzero(judged.a.plain(200) == plain)
+        found = interval.compare(judged, rows, columns, session.d()[rows])
+        counted = len(rows) * np.count_nonzero(judged.b.plain(48)) if plain else 0
+        assert len(rows) and found.errors.count == counted
+
+
+@pytest.mark.parametrize("d", ["bf16", "f16"])
+def test_the_statistic_of_sums_that_are_rounded_once_is_1(d):
+    (verdict,) = Written(plan_of(f"m: 64, n: 96, k: 64, d: {d}"), NORMAL).write().verify()
+    assert verdict.rms == pytest.approx(1, rel=0.05)
+
+
+def test_the_statistic_is_the_root_of_the_mean_over_all_parts():
+    errors = sum((statistic.Errors(60, 300.0), statistic.Errors(40, 100.0)), statistic.NO_ERRORS)
+    assert errors.statistic == 2  # of 400 over 100
+    assert errors.limit == pytest.approx(math.sqrt(1.1 + 10 / 10))
+    assert statistic.NO_ERRORS.statistic is None
+
+
 # What a verdict says.
+
+
+def test_where_there_is_nothing_to_round_there_is_no_statistic_and_no_limit_of_it():
+    for spec, known in ((INT, False), (NORMAL, True)):
+        (verdict,) = Written(plan_of("m: 16, n: 16, k: 64"), spec).write().verify()
+        assert (verdict.rms is not None, verdict.rms_limit is not None) == (known, known)
 
 
 def test_a_verdict_names_the_first_bad_element_and_counts_them():
@@ -565,6 +618,14 @@ def test_the_largest_error_is_told_whichever_way_it_points(sign):
     right = session.operand(0) @ session.operand(1).T
     right[3, 4] += sign
     assert session.write(right).verify()[0].worst > 1
+
+
+def test_an_error_is_told_over_half_a_place_where_nothing_else_is_allowed():
+    session = Written(plan_of("m: 16, n: 16, k: 0, beta: 1"), NORMAL).write()
+    assert session.verify()[0].worst == 0
+    row, col = np.argwhere(np.abs(dtypes.BF16.to_f32(session.d())) > 0.25)[0]
+    session.d()[row, col] += 3  # places away from 0, or six halves
+    assert session.verify()[0].worst == pytest.approx(6)
 
 
 def test_nan_is_infinitely_wrong():
@@ -684,7 +745,8 @@ def test_a_dump_reproduces_its_group(tmp_path, spec):
     assert np.load(folder / "a_bits.npy").dtype == np.uint16
 
     text = (folder / "problem.yaml").read_text()
-    assert f"--data {spec.kind} --seed {spec.seed}" in text
+    assert f"--device cpu --kernel {made.launches[0].kernel.name} --data {spec.kind} " in text
+    assert f" --seed {spec.seed} --repeat 2 problem.yaml\n" in text
     (again,) = plan.make(
         reading.load([str(folder / "problem.yaml")], io.StringIO()), cubins.manifest().kernels
     )
@@ -695,6 +757,25 @@ def test_a_dump_reproduces_its_group(tmp_path, spec):
         offset = int(again.layout.d[1]) - again.layout.d_begin
         bits = data.matrix(found, offset, 20, 40, 40, dtypes.F16)
         assert np.array_equal(bits, np.load(folder / "d_bits.npy"))
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        "a_layout: col, lda: 32, b_layout: row, ldb: 48, d_layout: col, ldc: 27, ldd: 25",
+        "a_layout: col, lda: 32, b_layout: row, d_layout: col, ldd: 25, inplace: true",
+        "b_layout: row, ldb: 48, ldc: 43",
+    ],
+)
+def test_matrices_that_lie_across_are_dumped_as_what_they_are(tmp_path, lie):
+    made = plan_of(f"m: 24, n: 40, k: 16, {lie}, beta: -2, alpha: 0.5, d: f32, c: f32")
+    with CpuDevice().open(made, INT) as session:
+        session.run()
+        dump.dump(made, session, 0, str(tmp_path), INT, **ASKED)
+    a, b, c, d = (np.load(tmp_path / f"{name}.npy").astype(np.float64) for name in "abcd")
+    assert (a.shape, b.shape, c.shape) == ((24, 16), (40, 16), (24, 40))
+    assert min(x.std() for x in (a, b, c)) > 1
+    assert np.array_equal(d, 0.5 * (a @ b.T) - 2 * c)
 
 
 @pytest.mark.parametrize("launch", ["grouped", "serial"])

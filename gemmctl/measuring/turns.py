@@ -41,13 +41,13 @@ def take_turns(
     """
     spent = spent_s()
     while not all(one.done for one in everyone):
-        turns_s = sum(one.least_s for one in everyone)
-        if spent + turns_s > limit_s and all(one.samples for one in everyone):
+        late = spent + sum(one.least_s for one in everyone) > limit_s
+        due = [one for one in everyone if len(one.samples) < (1 if late else most)]
+        if not due:
             break
-        for one in everyone:
-            if len(one.samples) < most:
-                one.take_turn()
-                turned(one)
+        for one in due:
+            one.take_turn()
+            turned(one)
         spent = spent_s()
         fewest = min(len(one.samples) for one in everyone)
         progress(min(1.0, max(fewest / most, spent / limit_s if limit_s else 1.0)))
