@@ -85,7 +85,7 @@ class Constants:
     later_sum: float = 7000.0  # more where some CTA has a part before it
     sum_value: float = 0.9  # of each part that is added up
     # The same where CTAs of a cluster share K
-    gather_latency: float = 1500.0
+    gather_latency: float = 700.0
     gather_value: float = 0.2
     gather_memory: float = 0.88  # share of the memory's time that their bytes take
     gather_shown: float = 2.0  # tiles of a cluster, behind which storing hides in the ring's length
