@@ -28,6 +28,7 @@ MAX_BYTES = 2**62  # in one problem: byte offsets, padding included, fit 64 bits
 PARSING = 0.7  # share of the time that reading a list takes: text to nodes; the rest: to groups
 
 REPORT = "this is what gemmctl wrote about lists, not a problem list; give the lists themselves"
+
 # The mappings of a list: their keys, and an example.
 _MAPPINGS: dict[str, tuple[tuple[str, ...], str]] = {
     "a problem list": (("gemmctl", "defaults", "problems"), "{gemmctl: 1, problems: [...]}"),

@@ -138,11 +138,11 @@ def measure(
     """Rank a problem's candidates by successive halving, those of one launch after another's.
 
     The candidates of a launch take turns in bursts of samples, the plan as it was made first, which
-    may be what was found before. Unless all are to be measured, those
-    that cannot win by the model's estimate are left out. In the next round are half as many,
-    those with the smallest medians so far, with one burst more for each, and so on until FINALISTS
-    have had theirs or the launch's share of the time is up. Who was left out comes back if the
-    others turn out to be slower. The one with the smallest median is where the next launch begins.
+    may be what was found before. Unless all are to be measured, those that cannot win by the
+    model's estimate are left out. In the next round are half as many, those with the smallest
+    medians so far, with one burst more for each, and so on until FINALISTS have had theirs or the
+    launch's share of the time is up. Who was left out comes back if the others turn out to be
+    slower. The one with the smallest median is where the next launch begins.
     A GPU rests before every burst, so that all start at the same power. Raises DeviceFailed or
     DeviceHung.
     """
