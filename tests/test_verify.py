@@ -33,6 +33,15 @@ def sampled(monkeypatch):
     monkeypatch.setattr(product, "LARGE", 0)
 
 
+def on_cpu(group, spec):
+    """The verdict on what the CPU device computes of one group."""
+    made = plan_of(group)
+    with CpuDevice().open(made, spec) as session:
+        session.run()
+        (verdict,) = verify.verify(made, session, spec, device="cpu")
+    return verdict
+
+
 # What is right passes.
 
 GROUPS = (
@@ -174,10 +183,7 @@ def test_integers_that_fall_between_two_numbers_of_d_are_right(k, alpha):
     ],
 )
 def test_beside_a_bias_that_elements_share_their_errors_may_be_alike(group, seed):
-    made, spec = plan_of(group), DataSpec("normal", seed)
-    with CpuDevice().open(made, spec) as session:
-        session.run()
-        (verdict,) = verify.verify(made, session, spec, device="cpu")
+    verdict = on_cpu(group, DataSpec("normal", seed))
     assert verdict.ok, verdict.message
 
 
@@ -192,19 +198,13 @@ def test_beside_a_bias_that_elements_share_their_errors_may_be_alike(group, seed
     ],
 )
 def test_beside_a_c_of_few_bits_many_elements_may_lie_between_two_numbers_of_d(group, seed):
-    made, spec = plan_of(group), DataSpec("normal", seed)
-    with CpuDevice().open(made, spec) as session:
-        session.run()
-        (verdict,) = verify.verify(made, session, spec, device="cpu")
+    verdict = on_cpu(group, DataSpec("normal", seed))
     assert verdict.ok, verdict.message
 
 
 def test_a_product_of_float32_that_overflows_by_its_rounding_may_be_infinite():
     group = "m: 128, n: 64, k: 16, a: f16, d: f32, c: f16, alpha: 1e38, beta: 5.194833397675323e33"
-    made, spec = plan_of(group), DataSpec("special", 0)
-    with CpuDevice().open(made, spec) as session:
-        session.run()
-        (verdict,) = verify.verify(made, session, spec, device="cpu")
+    verdict = on_cpu(group, DataSpec("special", 0))
     assert verdict.ok, verdict.message
 
 
@@ -496,10 +496,7 @@ def test_a_sum_that_is_computed_again_and_what_it_allows_for_are_of_all_of_k(mon
     ],
 )
 def test_a_sum_of_two_numbers_of_which_one_was_rounded_leaves_a_choice(spec, group):
-    made = plan_of(f"{group}, d: f32")
-    with CpuDevice().open(made, spec) as session:
-        session.run()
-        (verdict,) = verify.verify(made, session, spec, device="cpu")
+    verdict = on_cpu(f"{group}, d: f32", spec)
     assert verdict.ok and verdict.method == "bounded full", verdict.message
 
 
