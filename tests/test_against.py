@@ -90,7 +90,7 @@ def test_no_option_is_no_baseline() -> None:
     assert baselines.chosen(None) == ()
 
 
-@pytest.mark.parametrize("text", ["", "cublas,", "cuBLAS", "torch cublas"])
+@pytest.mark.parametrize("text", ["", "cublas,", "all,", "all,cublass", "cuBLAS", "torch cublas"])
 def test_a_name_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="there is no baseline"):
         baselines.chosen(text)

@@ -461,6 +461,17 @@ def test_why_there_are_no_joules_or_clocks_is_told_and_their_cells_are_empty() -
     assert run_report.advice(found, CPU, PACED) == []
 
 
+@pytest.mark.parametrize(("max_noise", "told"), [(0.0, True), (0.07, True), (0.1, False)])
+def test_samples_that_spread_by_more_than_was_asked_for_are_told(
+    max_noise: float, told: bool
+) -> None:
+    one, _ = results()
+    spread = replace(one, samples=tuple(10e-6 * (10 + i % 5) for i in range(50)))
+    found = run_report.advice([spread], GPU, Settings(max_noise=max_noise))
+    said = "one: samples spread by 8.3%; raise --max-time and --runs, or quiet the machine"
+    assert found == [said] * told
+
+
 def test_too_few_blocks_are_told_with_what_a_block_takes() -> None:
     found, _ = paced(blocks=(BLOCK,) * 3)
     (told,) = run_report.advice(found, GPU, replace(PACED, max_time_s=6))

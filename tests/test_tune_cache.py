@@ -80,6 +80,18 @@ def test_two_launches_of_which_one_leaves_sms_to_the_other_are_found_again(
     assert len(notes) == (not found)
 
 
+@pytest.mark.parametrize("launch", [0, 1])
+def test_sms_that_a_launch_of_other_types_leaves_are_ignored(launch: int) -> None:
+    notes, made = Notes(), two_launches()
+    assert notes.cache().keep(made, 1e-3)
+    (path,) = files()
+    kept = json.loads(path.read_text())
+    kept["choices"][launch]["sms"] = 66
+    path.write_text(json.dumps(kept))
+    assert notes.cache().find([made.problem]) == {}
+    assert len(notes) == 1
+
+
 def test_nothing_is_found_and_nothing_said_where_nothing_was_kept() -> None:
     notes = Notes()
     assert notes.cache().find([two_launches().problem]) == {}

@@ -24,7 +24,9 @@ from gemmctl.operands.data import DataSpec
 from gemmctl.planning import cost, plan, tiling
 from gemmctl.planning.plan import Plan
 from gemmctl.planning.tiling import Choice
+from gemmctl.showing import tune_report
 from gemmctl.showing.report import FORMAT
+from gemmctl.showing.table import View
 from support import TWO_PROBLEMS, Clock, Command, make_plans
 
 KERNELS = cubins.manifest().kernels
@@ -90,6 +92,16 @@ def test_beside_a_b_that_stays_where_it_lies_there_are_no_other_candidates() -> 
     found = candidates(made, KERNELS, 0)
     assert {candidate.kernel for candidate in found} == UNALIGNED
     assert len({candidate.choices for candidate in found}) == len(found) > 1
+
+
+def test_beside_what_was_tuned_the_plan_of_the_model_is_a_candidate_of_the_first_launch() -> None:
+    made = planned(MIXED)
+    chosen = {"p": (Choice("128x256", 80), Choice("128x256-c2", 144))}
+    (tuned,) = plan.make([made.problem], KERNELS, chosen=chosen)
+    assert not set(made.choices) & set(tuned.choices)
+    for launch, there in ((0, True), (1, False)):
+        found = [one.choices for one in candidates(tuned, KERNELS, launch)]
+        assert (made.choices in found, tuned.choices in found) == (there, True)
 
 
 def test_choices_that_come_to_the_same_are_one_candidate() -> None:
@@ -192,6 +204,18 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 def against_the_estimate(made: Plan) -> float:
     """As wrong as a cost model can be: what promises most is slowest."""
     return 1 / made.estimate_s
+
+
+@pytest.mark.parametrize(("limit_s", "told"), [(0.0, False), (1e9, True)])
+def test_what_runs_where_nothing_was_tuned_is_told_where_that_was_measured(
+    limit_s: float, told: bool, clock: Clock
+) -> None:
+    made = planned(SQUARE)
+    (tuned,) = plan.make([made.problem], KERNELS, chosen={"p": [Choice("128x256", 144)]})
+    device = FakeDevice(clock, lambda one: one.estimate_s)
+    ranking = measure(tuned, device, KERNELS, Settings(max_time_s=limit_s))
+    (note,) = tune_report.report({}, [ranking], device.facts, View()).notes
+    assert note.endswith("the smallest estimate is what runs where nothing was tuned") == told
 
 
 def test_the_fastest_wins_whatever_the_cost_model_says(clock: Clock) -> None:

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import argparse
 import io
+import sys
 
 from gemmctl.device import open_device
 from gemmctl.device.base import Device
+from gemmctl.errors import GemmctlError
 from gemmctl.judging import statistic
 from gemmctl.judging.verify import verify
 from gemmctl.kernels import cubins
@@ -56,7 +58,10 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
-    device, _ = open_device(arguments.device)
+    try:
+        device, _ = open_device(arguments.device)
+    except GemmctlError as error:
+        sys.exit(f"calibrate_rms.py: {error}")
     kernels = [
         kernel
         for kernel in cubins.manifest().kernels

@@ -82,13 +82,14 @@ def candidates(made: Plan, kernels: Sequence[Kernel], launch: int) -> list[Plan]
     """Plans that differ in how one launch is cut; those first that promise most.
 
     They are the plan as it was made, and one for each choice that is worth considering for that
-    launch; all other launches stay as they are. With the first launch of a list whose few rows may
-    be apart (apart.py) come those of the other form, in one launch or in two. None splits sums into
-    more parts than MOST_PARTS for each cluster, so that none asks for much memory.
+    launch; all other launches stay as they are. Where they begin with what was tuned, the plan that
+    the model makes is among those of the first launch. With the first launch of a list whose few
+    rows may be apart (apart.py) come those of the other form, in one launch or in two. None splits
+    sums into more parts than MOST_PARTS for each cluster, so that none asks for much memory.
     """
     machine, different = made.launches[launch].machine.giving(0), {_work(made): made}
-    for choices in _ways(made, kernels, launch):
-        chosen = {made.problem.name: choices}
+    ways = [{made.problem.name: choices} for choices in _ways(made, kernels, launch)]
+    for chosen in [{}, *ways] if made.tuned and launch == 0 else ways:
         (other,) = plan.make([made.problem], kernels, machine, chosen=chosen)
         different.setdefault(_work(other), other)
     return sorted(different.values(), key=lambda candidate: candidate.estimate_s)

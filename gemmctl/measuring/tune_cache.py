@@ -125,11 +125,13 @@ class TuneCache:
         choices = tuple(Choice(**entry) for entry in found["choices"])
         work = exchanged(problem)
         launches = sorts(work, self._cubins.kernels, len(choices))
-        for choice, (groups, fitting) in zip(choices, launches, strict=True):
+        apart = len(launches) > len(sorts(work, self._cubins.kernels))
+        for place, (choice, (groups, fitting)) in enumerate(zip(choices, launches, strict=True)):
             kernel = {kernel.name: kernel for kernel in fitting}[choice.kernel]
             if {type(choice.width), type(choice.splits), type(choice.sms)} != {int}:
                 raise TypeError
-            if choice.sms not in (0, *range(kernel.ctas, self._machine.sm_count)):
+            given = range(kernel.ctas, self._machine.sm_count) if apart and place == 0 else ()
+            if choice.sms not in (0, *given):
                 raise ValueError
             if choice.width not in range(WIDTH_STEP, kernel.max_width + 1, WIDTH_STEP):
                 raise ValueError

@@ -21,6 +21,7 @@ from gemmctl.showing.table import Column, View
 
 if TYPE_CHECKING:
     from gemmctl.showing.comparison import Comparison, Difference
+    from gemmctl.showing.saved import Saved
 
 # A verdict behind a ratio, where there is no room for the word.
 SIGNS = {"FAST": "<", "SLOW": ">", "SAME": "=", "UNSURE": "?"}
@@ -37,7 +38,7 @@ class Beside:
 
 def report(comparisons: Sequence[Comparison], view: View) -> Report:
     """A row for each problem; the comparisons are all with the same old run."""
-    old, device = comparisons[0].old, comparisons[0].old.head["device"]
+    old = comparisons[0].old
     heads = [old, *(comparison.new for comparison in comparisons)]
     if len(comparisons) == 1:
         (comparison,) = comparisons
@@ -71,8 +72,17 @@ def report(comparisons: Sequence[Comparison], view: View) -> Report:
         records=records,
         table=table,
         details=[_means(comparisons)],
-        notes=[f"{device_label(device['kind'], device['name'])}; {note}"],
+        notes=[f"{_devices(heads)}; {note}"],
     )
+
+
+def _devices(runs: Sequence[Saved]) -> str:
+    """The device that all ran on, or that of each."""
+    devices = [run.head["device"] for run in runs]
+    told = [device_label(device["kind"], device["name"]) for device in devices]
+    if len(set(told)) == 1:
+        return told[0]
+    return "; ".join(f"{run.path}: {name}" for run, name in zip(runs, told, strict=True))
 
 
 _PAIR: tuple[Column[Difference], ...] = (

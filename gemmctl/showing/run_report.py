@@ -186,7 +186,7 @@ def advice(results: Sequence[Result], facts: Facts, settings: Settings) -> list[
         *against_report.exceptions(results),
         *pace_report.advice(results, facts, settings),
         *_once(results, settings),
-        *_noisy(results),
+        *_noisy(results, settings),
     ]
 
 
@@ -212,13 +212,13 @@ def _turn_s(result: Result) -> float:
     return LEAD_S + BLOCK_S if result.sustained else result.median_s
 
 
-def _noisy(results: Iterable[Result]) -> list[str]:
-    """Problems whose spread stayed above NOISY."""
+def _noisy(results: Iterable[Result], settings: Settings) -> list[str]:
+    """Problems whose spread stayed above NOISY, and above what was to end sampling."""
     return [
         f"{r.plan.problem.name}: samples spread by {percent(r.spread)}%; "
         "raise --max-time and --runs, or quiet the machine"
         for r in results
-        if (r.spread or 0) > NOISY
+        if (r.spread or 0) > max(NOISY, settings.max_noise)
     ]
 
 

@@ -94,6 +94,7 @@ def report(head: Record, rankings: Sequence[Ranking], facts: Facts, view: View) 
     """A row for every way that was tried to run a problem, the best first."""
     about = columns(facts)
     tried = view.order(about, [placed for ranking in rankings for placed in _placed(ranking)])
+    untuned = "; the smallest estimate is what runs where nothing was tuned"
     return Report(
         head=head,
         items="candidates",
@@ -101,10 +102,15 @@ def report(head: Record, rankings: Sequence[Ranking], facts: Facts, view: View) 
         table=view.table(about, tried),
         notes=[
             f"{device_label(facts.kind, facts.name)}: choice is kernel, widest tile, parts of K "
-            "and, where two launches share the GPU, SMs; estimate is the cost model's; the "
-            "smallest estimate is what runs where nothing was tuned",
+            "and, where two launches share the GPU, SMs; estimate is the cost model's"
+            + (untuned if all(map(_has_untuned, rankings)) else ""),
         ],
     )
+
+
+def _has_untuned(ranking: Ranking) -> bool:
+    """Whether the plan that the cost model makes was measured."""
+    return any(not trial.plan.tuned for trial in ranking.trials)
 
 
 def left_out(rankings: Iterable[Ranking]) -> list[str]:

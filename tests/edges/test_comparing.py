@@ -412,6 +412,21 @@ def test_what_changed_is_told_with_the_run_in_which_it_did_where_there_are_many(
     ]
 
 
+def test_runs_of_several_devices_are_told_with_the_device_of_each(
+    gemmctl: Command, run: Make, tmp_path: Path
+) -> None:
+    def on_gpu(document: dict[str, Any]) -> None:
+        document["device"].update(kind="cuda", name="NVIDIA H200")
+
+    old, new = run("old.json", edit=on_gpu), run("new.json")
+    cpu = json.loads((tmp_path / new).read_text())["device"]["name"]
+    for pair in ((old, new), (new, old)):
+        devices = {old: "NVIDIA H200", new: f"cpu: {cpu}"}
+        told = "; ".join(f"{path}: {devices[path]}" for path in pair)
+        done = gemmctl("compare", *pair, "--force")
+        assert f"gemmctl: {told}; old is {pair[0]}, new is {pair[1]}" in done.stderr.splitlines()
+
+
 def test_json_of_many_runs_has_a_record_for_every_pair(gemmctl: Command, run: Make) -> None:
     runs = run("a.json"), run("b.json", one=1.5), run("c.json")
     found = json.loads(gemmctl("compare", *runs, "-f", "json").stdout)

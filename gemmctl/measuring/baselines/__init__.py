@@ -39,13 +39,11 @@ def chosen(text: str | None) -> tuple[str, ...]:
     if text is None:
         return ()
     names = dict.fromkeys(text.split(","))
-    if "all" in names:
-        return tuple(BASELINES)
+    every = [*BASELINES, "all"]
     for name in names:
-        if name not in BASELINES:
-            every = [*BASELINES, "all"]
+        if name not in every:
             raise UsageError(unknown(f"there is no baseline '{name}'", name, every))
-    return tuple(names)
+    return tuple(BASELINES if "all" in names else names)
 
 
 def check_device(names: Sequence[str], facts: Facts) -> None:
