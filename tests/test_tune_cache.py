@@ -80,9 +80,10 @@ def test_two_launches_of_which_one_leaves_sms_to_the_other_are_found_again(
     assert len(notes) == (not found)
 
 
-@pytest.mark.parametrize("launch", [0, 1])
-def test_sms_that_a_launch_of_other_types_leaves_are_ignored(launch: int) -> None:
-    notes, made = Notes(), two_launches()
+@pytest.mark.parametrize(("launches", "launch"), [(1, 0), (2, 0), (2, 1)])
+def test_sms_that_nobody_is_there_for_are_ignored(launches: int, launch: int) -> None:
+    notes, made = Notes(), two_launches() if launches == 2 else planned(GROUP)
+    assert len(made.launches) == launches
     assert notes.cache().keep(made, 1e-3)
     (path,) = files()
     kept = json.loads(path.read_text())

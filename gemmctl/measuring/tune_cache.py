@@ -125,13 +125,14 @@ class TuneCache:
         choices = tuple(Choice(**entry) for entry in found["choices"])
         work = exchanged(problem)
         launches = sorts(work, self._cubins.kernels, len(choices))
-        apart = len(launches) > len(sorts(work, self._cubins.kernels))
-        for place, (choice, (groups, fitting)) in enumerate(zip(choices, launches, strict=True)):
+        leaving = [place for place, choice in enumerate(choices) if choice.sms]
+        if leaving and (leaving != [0] or len(sorts(work, self._cubins.kernels)) == len(launches)):
+            raise ValueError  # where few rows are apart, the first launch leaves SMs, and none else
+        for choice, (groups, fitting) in zip(choices, launches, strict=True):
             kernel = {kernel.name: kernel for kernel in fitting}[choice.kernel]
             if {type(choice.width), type(choice.splits), type(choice.sms)} != {int}:
                 raise TypeError
-            given = range(kernel.ctas, self._machine.sm_count) if apart and place == 0 else ()
-            if choice.sms not in (0, *given):
+            if choice.sms not in (0, *range(kernel.ctas, self._machine.sm_count)):
                 raise ValueError
             if choice.width not in range(WIDTH_STEP, kernel.max_width + 1, WIDTH_STEP):
                 raise ValueError
