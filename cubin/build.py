@@ -2,7 +2,7 @@
 """Build the cubins and their manifest from src/ into built/.
 
     python cubin/build.py            build, write cubins and manifest.json
-    python cubin/build.py --check    build elsewhere, compare with what is here byte for byte
+    python cubin/build.py --check    build elsewhere, compare cubins with these byte for byte
     python cubin/build.py --check --share 8
                                      the same, but compile an eighth of the GEMM cubins of each
                                      variant; of the others compare the hashes in the manifest.
@@ -16,6 +16,8 @@ where warpgroups would claim more registers than a launch has.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import gzip
 import hashlib
 import json
 import os
@@ -26,6 +28,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+import zlib
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -33,10 +36,12 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 RELEASE = "V13.0.88"
-FLAGS = [
-    "-cubin", "-gencode=arch=compute_90a,code=sm_90a", "-std=c++17", "-O3", "-I.",
-    "-Xptxas=-v,-warn-spills,-warn-lmem-usage",
-]  # fmt: skip
+TO_PTX = ["-ptx", "-arch=compute_90a", "-std=c++17", "-O3", "-I."]
+TO_CUBIN = ["-cubin", "-arch=sm_90a", "-Xptxas=-v,-warn-spills,-warn-lmem-usage"]
+
+# Cubins are kept as gzip packs them, a ninth of their bytes. Other releases of zlib may pack the
+# same ones otherwise, so what is compared is what is in them.
+PACKED = ".gz"
 
 # What the kernels share with their host, read without gemmctl being installed.
 STATED = runpy.run_path(str(HERE.parent / "gemmctl" / "kernels" / "constants.py"))
@@ -47,7 +52,12 @@ SWIZZLE_BYTES = 1024  # eight rows of 128 bytes, which the swizzle of 128 bytes 
 SM_SHARED_BYTES = 228 * 1024  # CUDA C++ Programming Guide, compute capability 9.0
 CTA_RESERVED_BYTES = 1024  # of these, taken by the system for each CTA
 
-OPERANDS = {"bf16": "wgmma::Bf16", "f16": "wgmma::F16"}
+# What the PTX of other operands has for what it has of bf16, in the asm of src/ptx/wgmma.cuh and
+# nowhere else: so the way to PTX, two thirds of a build before, is gone once for all operands.
+OPERANDS = {
+    "bf16": {},
+    "f16": {"k16.f32.bf16.bf16 ": "k16.f32.f16.f16 ", ", 0x3F80, 0,": ", 0x3C00, 0,"},
+}
 OUTPUTS = {"bf16": "OutBf16", "f16": "OutF16", "f32": "OutF32"}
 Layouts = tuple[str, str, str]  # of A, B and D
 PLAIN: Layouts = ("row", "col", "row")  # K is contiguous in A and B
@@ -209,21 +219,39 @@ def faults(said: str) -> list[str]:
     ]  # fmt: skip
 
 
-def compile_cubin(nvcc: list[str], source: str, defines: dict[str, str], to: Path) -> int:
-    """Compile one source of src/; returns the registers per thread of its first kernel.
-
-    Exits with the compiler's words on any error, spill, stack frame or serialised wgmma.
-    """
+def compile_ptx(nvcc: list[str], source: str, defines: dict[str, str], to: Path) -> None:
+    """Compile one source of src/ as far as PTX. Exits with the compiler's words on any error."""
     # In hexadecimal, so that what does not fit an int is unsigned.
     constants = {name: f"{value:#x}" for name, value in CONSTANTS.items()}
     defined = [f"-D{name}={value}" for name, value in {**constants, **defines}.items()]
-    command = [*nvcc, *FLAGS, *defined, source, "-o", str(to)]
+    without_faults([*nvcc, *TO_PTX, *defined, source, "-o", str(to)])
+
+
+def assemble(nvcc: list[str], ptx: Path, to: Path) -> int:
+    """Make a cubin of PTX; returns the registers per thread of its first kernel.
+
+    Exits with the compiler's words on any error, spill, stack frame or serialised wgmma.
+    """
+    said = without_faults([*nvcc, *TO_CUBIN, str(ptx), "-o", str(to)])
+    return int(re.search(r"Used (\d+) registers", said)[1])
+
+
+def without_faults(command: list[str]) -> str:
+    """What a compiler says that ends well and finds no fault; else exits with its words."""
     done = subprocess.run(command, cwd=HERE / "src", capture_output=True, text=True)
     said = done.stdout + done.stderr
     found = faults(said)
     if done.returncode or found:
-        sys.exit(f"build.py: {to.name}: " + ("\n".join(found) or said))
-    return int(re.search(r"Used (\d+) registers", said)[1])
+        sys.exit(f"build.py: {Path(command[-1]).name}: " + ("\n".join(found) or said))
+    return said
+
+
+def compile_support(nvcc: list[str], kernel: str, to: Path) -> None:
+    """Put the cubin of a kernel around the GEMM into a folder."""
+    with tempfile.TemporaryDirectory() as folder:
+        ptx = Path(folder) / f"{kernel}.ptx"
+        compile_ptx(nvcc, f"support/{SUPPORT[kernel]}", {}, ptx)
+        assemble(nvcc, ptx, to / f"{kernel}.cubin")
 
 
 @dataclass(frozen=True)
@@ -249,18 +277,17 @@ class Gemm:
         layouts = "".join(layout[0] for layout in self.layouts)
         return f"gemm_{self.operand}_{self.output}_{layouts}_{self.name}.cubin"
 
-    def compile(self, nvcc: list[str], to: Path) -> int:
-        """Put the cubin into a folder; returns the registers per thread."""
+    @property
+    def defines(self) -> dict[str, str]:
+        """What src/config.cuh takes its numbers and types from: all but the operands' type."""
         a_layout, b_layout, d_layout = self.layouts
-        defines = {
-            "OPERAND": OPERANDS[self.operand],
+        return {
             "OUTPUT": OUTPUTS[self.output],
             "A_ACROSS": str(a_layout == "col").lower(),
             "B_ACROSS": str(b_layout == "row").lower(),
             "D_ACROSS": str(d_layout == "col").lower(),
             **self.variant.defines,
         }
-        return compile_cubin(nvcc, "gemm.cu", defines, to / self.file)
 
     def entry(self, registers: int) -> dict[str, object]:
         """What the manifest says of it, with so many registers per thread.
@@ -307,29 +334,45 @@ GEMMS = [
 ]  # fmt: skip
 
 
+def compile_gemms(nvcc: list[str], gemms: Sequence[Gemm], to: Path) -> dict[str, int]:
+    """Put cubins that differ in their operands alone into a folder; returns registers per thread.
+
+    By file. The compiler makes PTX of the kernel once for all of them.
+    """
+    registers = {}
+    with tempfile.TemporaryDirectory() as folder:
+        ptx = Path(folder) / "gemm.ptx"
+        compile_ptx(nvcc, "gemm.cu", gemms[0].defines, ptx)
+        of_bf16 = ptx.read_text()
+        for gemm in gemms:
+            text = of_bf16
+            for there, here in OPERANDS[gemm.operand].items():
+                text = text.replace(there, here)
+            ptx.write_text(text)
+            registers[gemm.file] = assemble(nvcc, ptx, to / gemm.file)
+    return registers
+
+
 def build(to: Path, known: Mapping[str, int] | None = None) -> dict[str, object]:
     """Compile everything into a folder; returns the manifest.
 
     But for those GEMM cubins that are there and ``known``, by the registers per thread.
     """
     nvcc, registers = find_nvcc(), dict(known or {})
+    alike: dict[tuple[str, ...], list[Gemm]] = {}
+    for gemm in GEMMS:
+        if gemm.file not in registers:
+            alike.setdefault(tuple(gemm.defines.values()), []).append(gemm)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        support = [
-            pool.submit(compile_cubin, nvcc, f"support/{source}", {}, to / f"{kernel}.cubin")
-            for kernel, source in SUPPORT.items()
-        ]
-        gemms = {
-            gemm.file: pool.submit(gemm.compile, nvcc, to)
-            for gemm in GEMMS
-            if gemm.file not in registers
-        }
-        registers |= {file: job.result() for file, job in gemms.items()}
+        support = [pool.submit(compile_support, nvcc, kernel, to) for kernel in SUPPORT]
+        for job in [pool.submit(compile_gemms, nvcc, gemms, to) for gemms in alike.values()]:
+            registers |= job.result()
         for job in support:
             job.result()
     return {
-        "format": 6,
+        "format": 7,
         "compiler": f"nvcc {RELEASE}",
-        "flags": FLAGS,
+        "flags": {"ptx": TO_PTX, "cubin": TO_CUBIN},
         "constants": CONSTANTS,
         "sources": hashes_of_sources(),
         "files": {path.name: {"sha256": sha256(path)} for path in sorted(to.glob("*.cubin"))},
@@ -356,22 +399,33 @@ def drawn(share: int) -> set[str]:
     return found
 
 
-def taken_over(home: Path, share: int, to: Path) -> dict[str, int]:
-    """Copy the GEMM cubins that are not drawn and have the hashes in the manifest.
+def content(path: Path) -> bytes:
+    """What a file of built/ holds, unpacked; if that cannot be done, as it is."""
+    found = path.read_bytes()
+    if path.suffix == PACKED:
+        with contextlib.suppress(OSError, EOFError, zlib.error):
+            return gzip.decompress(found)
+    return found
+
+
+def taken_over(here: Mapping[str, bytes], share: int, to: Path) -> dict[str, int]:
+    """Write the GEMM cubins that are here, are not drawn and have the hashes in the manifest.
 
     Returns their registers by the manifest; none of a manifest that cannot be read.
     """
     try:
-        manifest = json.loads((home / "manifest.json").read_text())
-    except (OSError, ValueError):
+        manifest = json.loads(here.get("manifest.json", b""))
+    except ValueError:
         return {}
     registers, wanted = {}, drawn(share)
     for entry in manifest["kernels"]:
-        cubin = home / entry["file"]
-        same = cubin.is_file() and manifest["files"][cubin.name]["sha256"] == sha256(cubin)
-        if same and cubin.name not in wanted:
-            shutil.copy(cubin, to)
-            registers[cubin.name] = entry["registers"]
+        file = entry["file"]
+        cubin = here.get(file + PACKED)
+        if cubin is None or file in wanted:
+            continue
+        if manifest["files"][file]["sha256"] == hashlib.sha256(cubin).hexdigest():
+            (to / file).write_bytes(cubin)
+            registers[file] = entry["registers"]
     return registers
 
 
@@ -399,11 +453,11 @@ def main() -> None:
     home = HERE / "built"
     with tempfile.TemporaryDirectory() as folder:
         fresh = Path(folder)
-        known = taken_over(home, arguments.share, fresh) if arguments.share > 1 else {}
+        here = {path.name: content(path) for path in home.glob("*")}
+        known = taken_over(here, arguments.share, fresh) if arguments.share > 1 else {}
         manifest = json.dumps(build(fresh, known), indent=1) + "\n"
-        (fresh / "manifest.json").write_text(manifest)
-        built = {path.name: path.read_bytes() for path in fresh.iterdir()}
-        here = {path.name: path.read_bytes() for path in home.glob("*")}
+        built = {path.name + PACKED: path.read_bytes() for path in fresh.iterdir()}
+        built["manifest.json"] = manifest.encode()
         if arguments.check:
             differ = sorted(n for n in built.keys() | here.keys() if built.get(n) != here.get(n))
             if differ:
@@ -415,9 +469,11 @@ def main() -> None:
         home.mkdir(exist_ok=True)
         for name in here.keys() - built.keys():
             (home / name).unlink()
-        for name, content in built.items():
-            (home / name).write_bytes(content)
-        size = sum(len(content) for content in built.values())
+        for name, new in built.items():
+            if here.get(name) != new:
+                packed = gzip.compress(new, mtime=0) if name.endswith(PACKED) else new
+                (home / name).write_bytes(packed)
+        size = sum(path.stat().st_size for path in home.iterdir())
         print(f"{len(built) - 1} cubins, {size / 1e6:.1f} MB")
 
 

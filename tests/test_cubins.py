@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import shutil
@@ -139,7 +140,7 @@ def test_a_file_that_is_no_manifest_is_refused(
 def test_a_manifest_of_another_format_is_refused(folder: Path) -> None:
     found = json.loads((folder / "manifest.json").read_text())
     (folder / "manifest.json").write_text(json.dumps({**found, "format": 1}))
-    with pytest.raises(DeviceUnusable, match="its format is 1, not 6"):
+    with pytest.raises(DeviceUnusable, match="its format is 1, not 7"):
         cubins.manifest()
 
 
@@ -258,7 +259,7 @@ def manifest_of(folder: Path, **files: bytes) -> Manifest:
 
 
 def test_a_cubin_that_is_what_the_manifest_says_is_loaded(tmp_path: Path) -> None:
-    (tmp_path / "one.cubin").write_bytes(b"code")
+    (tmp_path / "one.cubin.gz").write_bytes(gzip.compress(b"code"))
     assert manifest_of(tmp_path, one=b"code").load("one.cubin") == b"code"
 
 
@@ -266,17 +267,31 @@ def test_a_missing_cubin_is_named_with_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(DeviceUnusable, match="cannot read the kernel file") as caught:
         manifest_of(tmp_path, one=b"code").load("one.cubin")
     said = str(caught.value)
-    assert f"{tmp_path / 'one.cubin'}: No such file" in said and "reinstall gemmctl" in said
+    assert f"{tmp_path / 'one.cubin.gz'}: No such file" in said and "reinstall gemmctl" in said
 
 
 @pytest.mark.parametrize("found", [b"", b"cod", b"codE", b"code "])
 def test_a_damaged_cubin_is_named_with_what_to_do(found: bytes, tmp_path: Path) -> None:
-    (tmp_path / "one.cubin").write_bytes(found)
+    (tmp_path / "one.cubin.gz").write_bytes(gzip.compress(found))
     with pytest.raises(DeviceUnusable, match="is damaged") as caught:
         manifest_of(tmp_path, one=b"code").load("one.cubin")
     said = str(caught.value)
-    assert str(tmp_path / "one.cubin") in said and "reinstall gemmctl" in said
+    assert str(tmp_path / "one.cubin.gz") in said and "reinstall gemmctl" in said
     assert all(hashlib.sha256(code).hexdigest()[:16] in said for code in (found, b"code"))
+
+
+PACKED = gzip.compress(b"code", mtime=0)
+
+
+@pytest.mark.parametrize(
+    "found",
+    [b"", b"code", PACKED[:-1], PACKED[:12], PACKED + b"more", PACKED[:-8] + b"?" + PACKED[-7:]],
+    ids=["empty", "not packed", "cut", "cut in its code", "longer", "another checksum"],
+)
+def test_a_cubin_that_cannot_be_unpacked_is_damaged(found: bytes, tmp_path: Path) -> None:
+    (tmp_path / "one.cubin.gz").write_bytes(found)
+    with pytest.raises(DeviceUnusable, match=r"one\.cubin\.gz is damaged: .*; .*reinstall gemmctl"):
+        manifest_of(tmp_path, one=b"code").load("one.cubin")
 
 
 def test_one_hash_names_all_cubins(tmp_path: Path) -> None:
@@ -305,7 +320,9 @@ def test_every_cubin_that_ships_is_intact() -> None:
 
 
 def test_nothing_ships_that_the_manifest_does_not_name() -> None:
-    assert {path.name for path in SHIPPED.folder.glob("*.cubin")} == set(SHIPPED.files)
+    assert {path.name for path in SHIPPED.folder.iterdir()} == {
+        "manifest.json", *(f"{file}.gz" for file in SHIPPED.files)
+    }  # fmt: skip
 
 
 def test_every_kernel_and_the_support_are_in_a_file_that_ships() -> None:

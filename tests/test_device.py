@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import ctypes
+import gzip
 import sys
 from collections.abc import Callable, Container, Iterator
 from contextlib import ExitStack
@@ -501,7 +502,7 @@ def test_a_missing_cubin_makes_the_gpu_unusable(
     which: Callable[[Plan], str], driver: Driver, shipped: Path
 ) -> None:
     made = plan_of(*GROUPS)
-    (shipped / which(made)).unlink()
+    (shipped / f"{which(made)}.gz").unlink()
     with (
         pytest.raises(DeviceUnusable, match=f"cannot read the kernel file .*{which(made)}"),
         CudaDevice().open(made, SPEC),
@@ -514,11 +515,12 @@ def test_a_damaged_cubin_never_reaches_the_gpu(
     which: Callable[[Plan], str], driver: Driver, shipped: Path
 ) -> None:
     made = plan_of(*GROUPS)
-    file = shipped / which(made)
-    file.write_bytes(file.read_bytes()[:-1] + b"?")
+    file = shipped / f"{which(made)}.gz"
+    damaged = gzip.decompress(file.read_bytes())[:-1] + b"?"
+    file.write_bytes(gzip.compress(damaged))
     with pytest.raises(DeviceUnusable, match="is damaged"), CudaDevice().open(made, SPEC):
         pass
-    assert file.read_bytes() not in driver.loaded
+    assert damaged not in driver.loaded
 
 
 def test_a_cubin_that_the_driver_refuses_makes_the_gpu_unusable(driver: Driver) -> None:

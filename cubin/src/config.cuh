@@ -7,7 +7,6 @@
 #include "unaligned.cuh"
 
 struct Config {
-    using Operand = OPERAND;
     using Output = OUTPUT;
     static constexpr int consumers = CONSUMERS;  // warpgroups that multiply
     // Whether each has tiles of its own, so that one multiplies while the other stores (pingpong), or they

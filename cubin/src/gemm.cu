@@ -75,7 +75,7 @@ extern "C" __global__ void __launch_bounds__(Config::threads, Config::ctas_per_s
     } else if (threadIdx.x / 64 == 1) {
         fetch_tables(params);
     } else if (threadIdx.x / 32 == 4) {
-        if constexpr (C::joins) ready_ones<C::Operand>(*shared.ones);
+        if constexpr (C::joins) ready_ones(*shared.ones);
     }
     if constexpr (C::ctas == 1)
         __syncthreads();

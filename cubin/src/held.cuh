@@ -70,8 +70,8 @@ template <class C, int width, bool first>
 __device__ __forceinline__ void multiply_held(float (&sums)[width / 2], const Held& held, uint32_t a) {
     using Multiply = wgmma::MultiplyHeld<width>;
     wgmma::fence();
-    Multiply::template issue<typename C::Operand, !first>(sums, held[0], a);
-    Multiply::template issue<typename C::Operand, true>(sums, held[1], a + K_STEP<C, false>);
+    Multiply::template issue<!first>(sums, held[0], a);
+    Multiply::template issue<true>(sums, held[1], a + K_STEP<C, false>);
     wgmma::commit();
 }
 

@@ -46,7 +46,7 @@ __device__ __forceinline__ void multiply_stage(Sums<C, width>& sums, Shared<C>& 
     using Multiply = wgmma::Multiply<width, C::b_across, C::a_across>;
 #pragma unroll
     for (int i = 0; i < C::blocks; ++i)
-        Multiply::template issue<typename C::Operand, !first, b_step, a_step>(sums[i], b + i * block, a);
+        Multiply::template issue<!first, b_step, a_step>(sums[i], b + i * block, a);
     wgmma::commit();
 }
 

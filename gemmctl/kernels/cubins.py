@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import os
+import zlib
 from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
@@ -20,7 +22,7 @@ from gemmctl.kernels.constants import BOX_ROWS, K_TILE, SHUFFLED_BYTES, WIDTH_ST
 Ints = npt.NDArray[np.int64]
 
 VARIABLE = "GEMMCTL_CUBINS"
-FORMAT = 6  # of manifest.json, as cubin/build.py writes it
+FORMAT = 7  # of manifest.json, as cubin/build.py writes it
 NARROW = 32  # rows of A of a tile that has hardly more to multiply than to load
 OPERAND_BYTES = 2  # of an element of A or B, in all kernels there are
 CONSTANTS = {name: value for name, value in vars(constants).items() if name.isupper()}
@@ -181,7 +183,7 @@ class Manifest:
 
     folder: Path
     kernels: tuple[Kernel, ...]
-    files: dict[str, str]  # file name -> sha256 of its bytes
+    files: dict[str, str]  # cubin -> sha256 of its bytes, unpacked
     support: dict[str, str]  # kernels around the GEMM, and the file of each
     compiler: str
 
@@ -208,17 +210,21 @@ class Manifest:
         return found
 
     def load(self, file: str) -> bytes:
-        """A cubin's bytes.
+        """A cubin's bytes, which are kept as gzip packs them.
 
-        Raises DeviceUnusable if it is missing or is not the file that the manifest names.
+        Raises DeviceUnusable if it is missing or is not the cubin that the manifest names.
         """
-        path = self.folder / file
+        path = self.folder / f"{file}.gz"
         try:
-            code = path.read_bytes()
+            packed = path.read_bytes()
         except OSError as error:
             raise DeviceUnusable(
                 f"cannot read the kernel file {path}: {error.strerror}; {_mend()}"
             ) from None
+        try:
+            code = gzip.decompress(packed)
+        except (OSError, EOFError, zlib.error) as error:
+            raise DeviceUnusable(f"the kernel file {path} is damaged: {error}; {_mend()}") from None
         digest = hashlib.sha256(code).hexdigest()
         if digest != self.files[file]:
             raise DeviceUnusable(

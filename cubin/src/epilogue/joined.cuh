@@ -33,10 +33,9 @@ union Pairs {
 };
 
 // A warp readies the ones, for everybody who meets it behind this.
-template <class Operand>
 __device__ __forceinline__ void ready_ones(Ones& ones) {
     const uint32_t lane = threadIdx.x % 32;
-    ones.rows[lane / 4][lane % 4] = lane % 4 == 0 ? Operand::one : 0;
+    ones.rows[lane / 4][lane % 4] = wgmma::one_if(lane % 4 == 0);
     ptx::release_to_own_copies();
     __threadfence_block();  // where a cluster meets nothing is ordered
 }
@@ -102,7 +101,7 @@ __device__ __forceinline__ void join_bias(float (&sums)[C::blocks][width / 2], c
         second = wgmma::descriptor<rows_bytes<C>>(ptx::shared_address(staging[0]));
         upper = wgmma::PACKED_STRIDE;
 #pragma unroll
-        for (auto& block : held) block[0] = block[1] = thread % 4 == 0 ? C::Operand::one : 0;
+        for (auto& block : held) block[0] = block[1] = wgmma::one_if(thread % 4 == 0);
     } else {
 #pragma unroll
         for (int block = 0; block < C::blocks; ++block)
@@ -117,8 +116,7 @@ __device__ __forceinline__ void join_bias(float (&sums)[C::blocks][width / 2], c
     wgmma::fence();
 #pragma unroll
     for (int block = 0; block < C::blocks; ++block)
-        wgmma::MultiplyHeld<width>::template issue<typename C::Operand, true>(sums[block], held[block], second,
-                                                                              upper);
+        wgmma::MultiplyHeld<width>::template issue<true>(sums[block], held[block], second, upper);
     wgmma::commit();
     wgmma::wait<0>();
 #pragma unroll

@@ -4,16 +4,18 @@
 #pragma once
 
 #include <cstdint>
-#include <type_traits>
 
 namespace wgmma {
 
-struct Bf16 {
-    static constexpr uint32_t one = 0x3F80;
-};
-struct F16 {
-    static constexpr uint32_t one = 0x3C00;
-};
+// Operands are bf16 in all that the compiler sees, and only in the text of asm, where cubin/build.py puts another type
+// in: so nothing else may depend on it. Their 1, where it is wanted, else 0:
+__device__ __forceinline__ uint32_t one_if(bool wanted) {
+    uint32_t bits;
+    asm("{\n.reg .pred wanted;\nsetp.ne.b32 wanted, %1, 0;\nselp.b32 %0, 0x3F80, 0, wanted;\n}"
+        : "=r"(bits)
+        : "r"(static_cast<uint32_t>(wanted)));
+    return bits;
+}
 
 // Lower half of a shared-memory matrix descriptor: the only one that depends on where the operand is, at
 // `address`, a multiple of 1024. Bytes further on are 1/16 of them more in it.
@@ -99,30 +101,30 @@ __device__ __forceinline__ void wait() {
 #define NAMES_128 NAMES_120 ",%120,%121,%122,%123,%124,%125,%126,%127"
 
 // One multiply, of the 16 columns of K that begin `i` steps on.
-#define ONE(i, width, count, type, a, b, accumulate, high, a_step, b_step, across_a, across_b)              \
+#define STEP(i, width, count, a, b, accumulate, high, a_step, b_step, across_a, across_b)                   \
     "add.u32 low, %" #a ", " #i " * %" #a_step ";\nmov.b64 a, {low, %" #high "};\n"                         \
     "add.u32 low, %" #b ", " #i " * %" #b_step ";\nmov.b64 b, {low, %" #high "};\n"                         \
-    "wgmma.mma_async.sync.aligned.m64n" #width "k16.f32." type "." type                                     \
+    "wgmma.mma_async.sync.aligned.m64n" #width "k16.f32.bf16.bf16"                                          \
     " {" NAMES_##count "}, a, b, " accumulate ", 1, 1, %" #across_a ", %" #across_b ";\n"
 
 // Four of them as one statement: with four of these the compiler takes a third longer.
-#define ISSUE(width, count, type, a, b, keep, ...)                                                          \
+#define ISSUE(width, count, a, b, keep, ...)                                                                \
     asm volatile("{\n.reg .pred keep, always;\n.reg .b32 low;\n.reg .b64 a, b;\n"                           \
                  "setp.ne.b32 keep, %" #keep ", 0;\nsetp.eq.b32 always, 0, 0;\n"                            \
-                 ONE(0, width, count, type, a, b, "keep", __VA_ARGS__)                                      \
-                 ONE(1, width, count, type, a, b, "always", __VA_ARGS__)                                    \
-                 ONE(2, width, count, type, a, b, "always", __VA_ARGS__)                                    \
-                 ONE(3, width, count, type, a, b, "always", __VA_ARGS__) "}"                                \
+                 STEP(0, width, count, a, b, "keep", __VA_ARGS__)                                           \
+                 STEP(1, width, count, a, b, "always", __VA_ARGS__)                                         \
+                 STEP(2, width, count, a, b, "always", __VA_ARGS__)                                         \
+                 STEP(3, width, count, a, b, "always", __VA_ARGS__) "}"                                     \
                  : VALUES_##count                                                                           \
                  : "r"(a_rows), "r"(b_rows), "n"(accumulate), "n"(SWIZZLE_128 | STRIDE), "n"(a_step),       \
                    "n"(b_step), "n"(a_across), "n"(b_across))
 
 // One with A in registers, four of two elements each, and B K-major.
-#define ISSUE_HELD(width, count, type, a0, a1, a2, a3, b, keep, high)                                       \
+#define ISSUE_HELD(width, count, a0, a1, a2, a3, b, keep, high)                                             \
     asm volatile("{\n.reg .pred keep;\nsetp.ne.b32 keep, %" #keep ", 0;\n"                                  \
-                 ".reg .b64 b;\nmov.b64 b, {%" #b ", %" #high "};\n"                                       \
-                 "wgmma.mma_async.sync.aligned.m64n" #width "k16.f32." type "." type                        \
-                 " {" NAMES_##count "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, b, keep, 1, 1, 0;\n}"      \
+                 ".reg .b64 b;\nmov.b64 b, {%" #b ", %" #high "};\n"                                        \
+                 "wgmma.mma_async.sync.aligned.m64n" #width "k16.f32.bf16.bf16"                             \
+                 " {" NAMES_##count "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, b, keep, 1, 1, 0;\n}"     \
                  : VALUES_##count                                                                           \
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b_rows), "n"(accumulate), "r"(upper))
 
@@ -131,13 +133,10 @@ __device__ __forceinline__ void wait() {
 #define MULTIPLY(width, count, ...)                                                                         \
     template <bool a_across, bool b_across>                                                                 \
     struct Multiply<width, a_across, b_across> {                                                            \
-        template <class Operand, bool accumulate, uint32_t a_step, uint32_t b_step>                         \
+        template <bool accumulate, uint32_t a_step, uint32_t b_step>                                        \
         static __device__ __forceinline__ void issue(float (&d)[count], uint32_t a_rows,                    \
                                                      uint32_t b_rows) {                                     \
-            if constexpr (std::is_same_v<Operand, Bf16>)                                                    \
-                ISSUE(width, count, "bf16", __VA_ARGS__);                                                   \
-            else                                                                                            \
-                ISSUE(width, count, "f16", __VA_ARGS__);                                                    \
+            ISSUE(width, count, __VA_ARGS__);                                                               \
         }                                                                                                   \
     };
 
@@ -171,14 +170,11 @@ MULTIPLY(256, 128, 128, 129, 130, 131, 132, 133, 134, 135)
 #define MULTIPLY_HELD(width, count, a0, a1, a2, a3, b, keep, high)                                          \
     template <>                                                                                             \
     struct MultiplyHeld<width> {                                                                            \
-        template <class Operand, bool accumulate>                                                           \
+        template <bool accumulate>                                                                          \
         static __device__ __forceinline__ void issue(float (&d)[count], const uint32_t (&a)[4],             \
                                                      uint32_t b_rows,                                       \
                                                      uint32_t upper = SWIZZLE_128 | STRIDE) {               \
-            if constexpr (std::is_same_v<Operand, Bf16>)                                                    \
-                ISSUE_HELD(width, count, "bf16", a0, a1, a2, a3, b, keep, high);                            \
-            else                                                                                            \
-                ISSUE_HELD(width, count, "f16", a0, a1, a2, a3, b, keep, high);                             \
+            ISSUE_HELD(width, count, a0, a1, a2, a3, b, keep, high);                                        \
         }                                                                                                   \
     };
 
@@ -210,7 +206,7 @@ MULTIPLY_HELD(256, 128, 128, 129, 130, 131, 132, 133, 134)
 
 #undef MULTIPLY
 #undef ISSUE
-#undef ONE
+#undef STEP
 #undef MULTIPLY_HELD
 #undef ISSUE_HELD
 #undef EIGHT
