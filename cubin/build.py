@@ -16,7 +16,6 @@ where warpgroups would claim more registers than a launch has.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import gzip
 import hashlib
 import json
@@ -39,7 +38,7 @@ RELEASE = "V13.0.88"
 TO_PTX = ["-ptx", "-arch=compute_90a", "-std=c++17", "-O3", "-I."]
 TO_CUBIN = ["-cubin", "-arch=sm_90a", "-Xptxas=-v,-warn-spills,-warn-lmem-usage"]
 
-# Cubins are kept as gzip packs them, a ninth of their bytes. Other releases of zlib may pack the
+# Cubins are kept as gzip packs them, a fifth of their bytes. Other releases of zlib may pack the
 # same ones otherwise, so what is compared is what is in them.
 PACKED = ".gz"
 
@@ -56,7 +55,7 @@ CTA_RESERVED_BYTES = 1024  # of these, taken by the system for each CTA
 # nowhere else: so the way to PTX, two thirds of a build before, is gone once for all operands.
 OPERANDS = {
     "bf16": {},
-    "f16": {"k16.f32.bf16.bf16 ": "k16.f32.f16.f16 ", ", 0x3F80, 0,": ", 0x3C00, 0,"},
+    "f16": {"k16.f32.bf16.bf16": "k16.f32.f16.f16", ", 0x3F80, 0,": ", 0x3C00, 0,"},
 }
 OUTPUTS = {"bf16": "OutBf16", "f16": "OutF16", "f32": "OutF32"}
 Layouts = tuple[str, str, str]  # of A, B and D
@@ -400,12 +399,14 @@ def drawn(share: int) -> set[str]:
 
 
 def content(path: Path) -> bytes:
-    """What a file of built/ holds, unpacked; if that cannot be done, as it is."""
+    """What a file of built/ holds, unpacked; nothing if that cannot be done."""
     found = path.read_bytes()
-    if path.suffix == PACKED:
-        with contextlib.suppress(OSError, EOFError, zlib.error):
-            return gzip.decompress(found)
-    return found
+    if path.suffix != PACKED:
+        return found
+    try:
+        return gzip.decompress(found)
+    except (OSError, EOFError, zlib.error):
+        return b""
 
 
 def taken_over(here: Mapping[str, bytes], share: int, to: Path) -> dict[str, int]:

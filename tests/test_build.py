@@ -451,7 +451,7 @@ def test_the_manifest_says_of_a_kernel_what_it_was_compiled_with(tmp_path: Path)
 def test_the_type_of_operands_stands_only_where_the_build_puts_another_in() -> None:
     asm = " ".join(re.findall(r'"((?:[^"\\]|\\.)*)"', text("wgmma.cuh")))
     for there in build.OPERANDS["f16"]:
-        asm = asm.replace(there.strip(), "")
+        asm = asm.replace(there, "")
     assert "bf16" not in asm and "0x3F80" not in asm
     for variant in build.VARIANTS:
         assert not {"bf16", "f16"} & {*variant.defines, *variant.defines.values()}
@@ -779,6 +779,17 @@ def test_what_differs_only_in_how_it_is_packed_is_right_and_stays(
     monkeypatch.setattr(sys, "argv", ["build.py"])
     build.main()
     assert contents(checkout) == before
+
+
+@EVERY_SHARE
+def test_a_cubin_that_is_not_packed_is_named(
+    share: int, checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody could load it, whatever is in it."""
+    path = checkout / "gemm_f16_f32_rcr_64x128.cubin.gz"
+    path.write_bytes(gzip.decompress(path.read_bytes()))
+    with pytest.raises(SystemExit, match=rf"not what the sources compile to: {path.name}$"):
+        check(monkeypatch, share)
 
 
 def test_a_build_says_how_much_it_wrote(
