@@ -32,11 +32,11 @@ __host__ __device__ constexpr bool fusible(int width) {
 }
 
 // Those with code for less: a bias and relu, rows of D that are no whole words, and a C that is in the sums. In
-// pingpong kernels all but the finest, elsewhere those above: where warpgroups share tiles it is fetched for
-// longer than fewer rows save, and where K lies across A it would take the compiler a tenth longer.
+// pingpong kernels and those whose CTAs share K all but the finest, elsewhere those above: where warpgroups share tiles
+// it is fetched for longer than fewer rows save, and where K lies across A it would take the compiler a tenth longer.
 template <class C>
 __host__ __device__ constexpr bool light(int width) {
-    return fusible<C>(width) || (C::pingpong && !C::a_across);
+    return fusible<C>(width) || (C::pingpong && !C::a_across) || C::k_parts > 1;
 }
 
 // Widths with code: multiples of WIDTH_STEP, and finer ones for tiles of D = alpha A B alone.

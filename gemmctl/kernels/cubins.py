@@ -149,7 +149,7 @@ class Kernel:
 
         That is a bias and relu, rows of D that are no whole words, and sums that begin with C.
         """
-        return self.pingpong and not self.a_across
+        return (self.pingpong and not self.a_across) or self.k_parts > 1
 
     def stage_bytes(self, widest: Ints | int) -> Ints:
         """Bytes of a stage of the ring, by the rows of A in a launch's widest tile.
