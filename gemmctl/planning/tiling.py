@@ -186,9 +186,9 @@ def grid(
     Where D is alpha A B, and be it with a bias that joins the sums, wide tiles have widths in finer
     steps. Where more than a bias and relu makes D there are fewer widths, but for long sums that
     begin with C, and only narrow ones where C comes element by element; there only the last row of
-    tiles is narrower. But for those that take turns at tiles of their own, and those that share K,
-    kernels have as few behind a bias, and where rows of D are no whole words (consume.cuh). Where K lies across A, the
-    last row of tiles is always narrower: their boxes are longer anyway.
+    tiles is narrower. Most kernels have as few behind a bias, and where rows of D are no whole
+    words: all but those that are ``light_finer``. Where K lies across A, the last row of tiles is
+    always narrower: their boxes are longer anyway.
 
     The groups of a launch begin at ``starts`` and end with the next one's. ``splits`` are the parts
     of its longest sum over K; no part is shorter than it is worth. Both that and ``widest`` are the
