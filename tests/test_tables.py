@@ -13,7 +13,13 @@ from hypothesis import strategies as st
 
 from gemmctl.device.cuda.params import GROUP_ARRAYS
 from gemmctl.kernels import constants, cubins
-from gemmctl.kernels.constants import TILE_ADDED, TILE_JOINED, WIDTH_STEP, WIDTHS
+from gemmctl.kernels.constants import (
+    TILE_ADDED,
+    TILE_BIAS_SCALED,
+    TILE_JOINED,
+    WIDTH_STEP,
+    WIDTHS,
+)
 from gemmctl.lists.problem import ACTIVATIONS, BIASES, GATES, LAYOUTS
 from gemmctl.operands import data, dtypes
 from gemmctl.operands.data import DataSpec
@@ -134,6 +140,24 @@ def test_a_tile_whose_sums_a_bias_joins_says_where_that_is_and_how_much_of_it() 
     others = table.tiles[table.tiles["flags"] & TILE_JOINED == 0]
     assert others[["slot", "flag", "readers"]].tolist() == [(0, 0, 0)]
     assert not made.launches[0].tiles["readers"].any()  # the plan has no addresses
+
+
+@pytest.mark.parametrize(("bias_type", "size"), [("bf16", 2), ("f32", 4)])
+def test_a_tile_whose_bias_comes_with_alpha_says_of_which_type_it_is_too(
+    bias_type: str, size: int
+) -> None:
+    made = plan_of("m: 8, n: 8, k: 8", f"m: 8, n: 300, k: 64, bias: n, bias_type: {bias_type}")
+    (made,) = plan.make(
+        [made.problem], KERNELS, chosen={made.problem.name: [Choice("64x128", 128)]}
+    )
+    base = 2**63 + 2**32 - 2**16
+    (table,) = built(made, base)
+    scaled = table.tiles[table.tiles["flags"] & TILE_BIAS_SCALED > 0]
+    bias = base + int(made.layout.bias[1])
+    told = [(int(tile["slot"]), int(tile["readers"]) << 32 | int(tile["flag"])) for tile in scaled]
+    left = (300, 236, 172, 108, 44)
+    assert sorted(told, reverse=True) == [(here, bias + size * (300 - here)) for here in left]
+    assert set(scaled["row"].tolist()) == {dtypes.BY_NAME[bias_type].code}
 
 
 def test_addresses_in_the_upper_half_do_not_overflow() -> None:

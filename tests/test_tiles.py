@@ -40,6 +40,7 @@ from gemmctl.kernels.constants import (
     TILE_ALONE,
     TILE_BACKWARD,
     TILE_BIAS,
+    TILE_BIAS_SCALED,
     TILE_C_IN_SUMS,
     TILE_EIGHTS,
     TILE_FUSED,
@@ -148,15 +149,18 @@ def test_what_is_not_split_sums_all_of_k(drawn: Cut) -> None:
         ("n: 60, ldd: 68", "f32", WORDS),
         ("n: 62, ldd: 68", "f32", 0),
         ("n: 60, ldd: 70", "f32", 0),
-        ("n: 64, bias: n", "bf16", WORDS | TILE_BIAS),
+        ("n: 64, bias: n", "bf16", WORDS | TILE_BIAS_SCALED),
+        ("n: 64, bias: m", "bf16", WORDS | TILE_BIAS),
         ("n: 63, bias: m", "bf16", TILE_BIAS),
         ("n: 64, bias: n, beta: 1", "bf16", WORDS | FUSED),
-        ("n: 64, bias: n, activation: silu", "bf16", WORDS | FUSED),
+        ("n: 64, bias: n, activation: silu", "bf16", WORDS | FUSED | TILE_BIAS_SCALED),
+        ("n: 64, bias: m, activation: silu", "bf16", WORDS | FUSED),
         ("n: 64, bias: n, gate: halves", "bf16", WORDS | FUSED | GATED | TILE_EIGHTS),
         ("n: 64, activation: relu", "bf16", WORDS | TILE_RELU),
         ("n: 63, activation: relu, alpha: 2", "f32", TILE_RELU),
         ("n: 64, activation: relu, beta: 1", "bf16", WORDS | FUSED),
-        ("n: 64, activation: relu, bias: n", "bf16", WORDS | TILE_RELU | TILE_BIAS),
+        ("n: 64, activation: relu, bias: n", "bf16", WORDS | TILE_RELU | TILE_BIAS_SCALED),
+        ("n: 64, activation: relu, bias: m", "bf16", WORDS | TILE_RELU | TILE_BIAS),
         ("n: 64, activation: relu, gate: halves", "bf16", WORDS | FUSED | GATED | TILE_EIGHTS),
         ("n: 64, activation: gelu", "bf16", WORDS | FUSED),
         ("n: 64, gate: halves", "bf16", WORDS | FUSED | GATED | TILE_EIGHTS),
@@ -174,7 +178,7 @@ def test_a_tile_says_whether_d_has_whole_16_byte_words_and_what_comes_behind_alp
     changes: str, output: str, flags: int
 ) -> None:
     some = make_problem(f"m: 64, k: 64, d: {output}, {changes}")
-    launch = launch_of(some, kernel("64x128", output))
+    launch = launch_of(some, kernel("128x256", output))
     assert launch.tiles["flags"].tolist() == [flags]
 
 
@@ -288,6 +292,27 @@ def test_pingpong_sums_begin_with_a_c_of_ds_16_bits(changes: str, flags: int) ->
     assert not (others & TILE_C_IN_SUMS).any()
 
 
+@pytest.mark.parametrize("name", ["64x128", "64x128-k2", "64x128-k4"])
+@pytest.mark.parametrize(
+    ("changes", "flags"),
+    [
+        ("beta: 1", WORDS | TILE_C_IN_SUMS),
+        ("beta: -0.3, inplace: true, activation: relu", WORDS | TILE_RELU | TILE_C_IN_SUMS),
+        ("beta: 1, bias: n", WORDS | TILE_BIAS_SCALED | TILE_C_IN_SUMS),
+        ("beta: 1, bias: m", WORDS | FUSED),
+        ("beta: 1, activation: silu", WORDS | FUSED),
+        ("beta: 1, ldd: 65", FUSED),
+        ("beta: 1, alpha: 0.5", WORDS | FUSED),
+        ("beta: 1, d: f32, c: f32", WORDS | FUSED),
+    ],
+)
+def test_so_do_those_of_one_warpgroup_if_the_tile_then_ends_like_a_plain_one(
+    name: str, changes: str, flags: int
+) -> None:
+    some = make_problem(f"m: 64, n: 64, k: 64, {changes}")
+    assert set(ending(launch_of(some, kernel(name, some.groups[0].d)))) == {flags}
+
+
 # Slices of K that both warpgroups have multiplied once C has come, in one piece and in two.
 ONE_PIECE, TWO_PIECES = STAGED_LOW_FROM + 2, STAGED_FROM + STAGED_SLICES + 2
 
@@ -348,7 +373,7 @@ def test_that_of_shorter_sums_comes_by_the_ring(m: int, k_tiles: int) -> None:
         (", c: f32", "128x256-c2"),
         (", d: f32, c: f32", "128x256-c2"),  # each multiplication would round C's last bits
         (", ldc: 65", "128x256-c2"),
-        ("", "64x128"),  # there is one warpgroup, which would wait for it
+        (", alpha: 2", "64x128"),
     ],
 )
 def test_any_other_c_is_added_behind_the_sums(more: str, name: str) -> None:
@@ -358,12 +383,13 @@ def test_any_other_c_is_added_behind_the_sums(more: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("more", ["k: 0", "k: 64, alpha: 0", "k: 4096"])
-@pytest.mark.parametrize("name", ["128x192-c2p", "128x256-c2"])
+@pytest.mark.parametrize("name", ["128x192-c2p", "128x256-c2", "64x128"])
 def test_without_a_whole_sum_nothing_can_begin_or_join_it(name: str, more: str) -> None:
     launch = launch_of(
         make_problem(f"m: 64, n: 64, beta: 1, bias: n, {more}"), kernel(name), splits=4
     )
-    assert not (launch.tiles["flags"] & (TILE_C_IN_SUMS | TILE_JOINED)).any()
+    into_sums = TILE_C_IN_SUMS | TILE_JOINED | TILE_BIAS_SCALED
+    assert not (launch.tiles["flags"] & into_sums).any()
 
 
 @pytest.mark.parametrize(
@@ -394,6 +420,34 @@ def test_a_bias_of_the_operands_type_joins_pingpong_sums(changes: str, flags: in
     assert set(ending(launch_of(some, kernel("128x192-c2p", output)))) == {flags}
     others = launch_of(some, kernel("128x256-c2", output)).tiles["flags"]
     assert not (others & TILE_JOINED).any()
+
+
+@pytest.mark.parametrize(
+    ("changes", "flags"),
+    [
+        ("bias: n", WORDS | TILE_BIAS_SCALED),
+        ("bias: n, activation: relu", WORDS | TILE_RELU | TILE_BIAS_SCALED),
+        ("bias: n, alpha: -2, bias_type: f32", WORDS | TILE_BIAS_SCALED),
+        ("bias: n, d: f32, bias_type: f16", WORDS | TILE_BIAS_SCALED),
+        ("bias: n, ldd: 65", TILE_BIAS_SCALED),
+        ("bias: n, activation: silu", WORDS | FUSED | TILE_BIAS_SCALED),
+        ("bias: m, d_layout: col", WORDS | TILE_BIAS_SCALED),  # D^T has it along n
+        ("bias: m", WORDS | TILE_BIAS),
+        ("bias: n, beta: 1, c: f32", WORDS | FUSED),  # C comes first in what is promised
+        ("bias: n, gate: pairs", WORDS | FUSED | GATED | TILE_EIGHTS),
+    ],
+)
+@pytest.mark.parametrize("name", ["64x128", "64x128-k4", "128x256", "128x256-c2"])
+def test_elsewhere_a_bias_along_n_comes_with_alpha(name: str, changes: str, flags: int) -> None:
+    some = exchanged(make_problem(f"m: 64, n: 64, k: 64, {changes}"))
+    launch = launch_of(some, kernel(name, some.groups[0].d))
+    assert set(ending(launch)) == {flags}
+
+
+def test_a_bias_comes_with_alpha_where_c_has_joined_the_sums() -> None:
+    some = make_problem("m: 256, n: 256, k: 2048, beta: 1, bias: n")
+    launch = launch_of(some, kernel("128x256"))
+    assert set(ending(launch)) == {WORDS | TILE_C_IN_SUMS | TILE_BIAS_SCALED}
 
 
 def test_a_bias_that_would_join_a_whole_sum_comes_behind_parts_that_are_added_up() -> None:

@@ -113,14 +113,28 @@ def test_of_a_single_row_of_tiles_no_more_is_loaded_than_is_there(
 
 
 @pytest.mark.parametrize(
-    ("name", "widths"), [("128x256", {128, 192}), ("128x192-c2p", {80, 144, 176})]
+    ("name", "bias", "widths"),
+    [
+        ("128x256", "m", {128, 192}),
+        ("128x256", "n", {80, 144, 176}),  # it comes with alpha
+        ("128x192-c2p", "m", {80, 144, 176}),
+        ("128x192-c2p", "n", {80, 144, 176}),
+    ],
 )
-def test_behind_a_bias_there_are_more_widths_where_warpgroups_have_their_own_tiles(
-    name: str, widths: set[int]
+def test_behind_a_bias_there_are_fewer_widths_where_it_neither_joins_sums_nor_comes_with_alpha(
+    name: str, bias: str, widths: set[int]
 ) -> None:
     groups = [f"m: {m}, count: 40" for m in (70, 140, 170)]
-    launch = launch_of(make_problem(*groups, defaults="n: 64, k: 64, bias: n"), kernel(name))
-    assert set(launch.tiles["width"].tolist()) == widths
+    some = make_problem(*groups, defaults=f"n: 64, k: 64, bias: {bias}")
+    assert set(launch_of(some, kernel(name)).tiles["width"].tolist()) == widths
+
+
+@pytest.mark.parametrize("more", ["activation: silu", "bias: m", "beta: 1, alpha: 2", "ldd: 65"])
+def test_parts_of_a_sum_have_every_width_whatever_comes_behind_it(more: str) -> None:
+    some = make_problem(f"m: 70, n: 64, k: 4096, {more}")
+    whole, split = (launch_of(some, kernel("128x256"), splits=parts) for parts in (1, 4))
+    assert (whole.widths.tolist(), split.widths.tolist()) == ([128], [80])
+    assert set(split.tiles["width"][split.tiles["k_tiles"] > 0].tolist()) == {80}
 
 
 def test_there_the_last_tiles_are_as_narrow_as_fits_and_load_as_much_as_all() -> None:
@@ -222,11 +236,12 @@ def test_every_tile_has_a_width_that_its_kernel_has_code_for(drawn: Cut) -> None
     assert (np.minimum(rows, tiles["width"]) <= tiles["box"]).all()
     assert (tiles["box"] <= launch.boxes[tiles["group"]]).all()
     assert (launch.boxes <= launch.kernel.max_width).all()
-    short = (tiles["k_tiles"] * K_TILE < BEGUN_K) | (not launch.kernel.light_finer)
+    short = (tiles["k_tiles"] * K_TILE < BEGUN_K) | (not launch.kernel.begins_finer)
     few = (tiles["flags"] & TILE_FUSED > 0) | (tiles["flags"] & TILE_C_IN_SUMS > 0) & short
     if not launch.kernel.light_finer:
         few |= tiles["flags"] & TILE_BIAS > 0
         few |= tiles["flags"] & (TILE_WORDS | TILE_ADDED) == 0
+    few &= tiles["splits"] == 0
     fused = tiles["width"][few]
     assert ((fused % FUSED_STEP == 0) | (fused == FUSED_NARROW)).all()
 
@@ -388,15 +403,6 @@ def test_every_choice_is_considered_once_and_has_few_parts_for_each_cluster(
             assert 0 < launch.slots <= MOST_PARTS * launch.room
 
 
-def test_sums_that_begin_with_c_are_in_no_more_parts_for_being_cut_into_other_widths() -> None:
-    # Whole, 66 tiles of 112 rows; in two parts, which begin with no C, 132 of 64.
-    some, of = make_problem("m: 200, n: 8448, k: 65536, beta: 1"), kernel("128x192-c2p")
-    found = considered(some, of, Machine(132))
-    assert Choice("128x192-c2p", 112) in found
-    assert Choice("128x192-c2p", 112, 2) not in found
-    assert Choice("128x192-c2p", 128, 2) in found
-
-
 @pytest.mark.parametrize(
     ("choice", "written"),
     [(Choice("64x128", 96), "64x128 w96"), (Choice("128x256-c2", 256, 2), "128x256-c2 w256 k/2")],
@@ -428,4 +434,12 @@ def test_a_smaller_gpu_has_less_room() -> None:
 def test_the_kernel_has_a_main_loop_for_every_width() -> None:
     widths = [int(width) for width in re.findall(r"\bWIDTH\((\d+)\)", text("consume.cuh"))]
     whole = range(WIDTH_STEP, WIDTHS * WIDTH_STEP + 1, WIDTH_STEP)
-    assert widths == sorted({*whole, *range(FINE_FROM, FINE_TO, FINE_STEP)})
+    assert sorted(widths) == sorted({*whole, *range(FINE_FROM, FINE_TO, FINE_STEP)})
+
+
+def test_kernels_of_one_warpgroup_have_one_that_begins_with_c_for_every_width() -> None:
+    source = text("consume.cuh")
+    (listed,) = re.findall(r"define WIDTHS_UP_TO_128\(WIDTH\)[ \\]*\n(.*)\n", source)
+    widths = [int(width) for width in re.findall(r"\bWIDTH\((\d+)\)", listed)]
+    assert widths == list(range(WIDTH_STEP, 128 + 1, WIDTH_STEP))
+    assert {of.max_width for of in KERNELS if of.begins_plain} == {128}

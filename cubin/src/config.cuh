@@ -48,12 +48,15 @@ struct Config {
     static constexpr int threads = 128 * (1 + consumers);
     static constexpr int copying = b_unaligned ? 64 : 0;  // threads that copy B
     // Whether sums may begin with beta C, which then comes before the operands.
-    static constexpr bool c_first = pingpong && Output::half && !d_across;
+    static constexpr bool c_first = (pingpong || consumers == 1) && Output::half && !d_across;
+    static constexpr bool c_shown = c_first && pingpong;  // and who begins with it has to be shown where it is
     // Whether it may join them on the way, by the staging buffers (staged.cuh).
     static constexpr bool c_staged = !pingpong && consumers > 1 && Output::half && !d_across && !b_unaligned;
     // Whether a bias may join the sums. Where warpgroups share tiles the main loop would take an
     // instruction more for it.
     static constexpr bool joins = pingpong && !d_across;
+    // Whether one along n may be added as alpha is multiplied: a thread holds two of its numbers meanwhile.
+    static constexpr bool scales_bias = !pingpong && !d_across;
     static constexpr bool gelu_in_pieces = !pingpong && ctas_per_sm == 1;  // activation.cuh
     // Whether the L2 may add alpha A B to D.
     static constexpr bool adds = !Output::half && !d_across;

@@ -32,11 +32,11 @@ __host__ __device__ constexpr bool fusible(int width) {
 }
 
 // Those with code for less: a bias and relu, rows of D that are no whole words, and a C that is in the sums. In
-// pingpong kernels and those whose CTAs share K all but the finest, elsewhere those above: where warpgroups share tiles
-// it is fetched for longer than fewer rows save, and where K lies across A it would take the compiler a tenth longer.
+// pingpong kernels all but the finest, elsewhere those above: where warpgroups share tiles it is fetched for longer
+// than fewer rows save, and where K lies across A it would take the compiler a tenth longer.
 template <class C>
 __host__ __device__ constexpr bool light(int width) {
-    return fusible<C>(width) || (C::pingpong && !C::a_across) || C::k_parts > 1;
+    return fusible<C>(width) || (C::pingpong && !C::a_across);
 }
 
 // Widths with code: multiples of WIDTH_STEP, and finer ones for tiles of D = alpha A B alone.
@@ -54,7 +54,7 @@ __host__ __device__ constexpr bool has_code(int width) {
 template <class C>
 __host__ __device__ constexpr Joining joining(int width) {
     if (!light<C>(width) || fine(width)) return Joining::none;
-    return C::c_first ? Joining::first : C::c_staged ? Joining::staged : Joining::none;
+    return C::c_shown ? Joining::first : C::c_staged ? Joining::staged : Joining::none;
 }
 
 // Those whose rows may come shuffled: each CTA of a cluster loads whole runs.
@@ -98,7 +98,10 @@ __device__ __forceinline__ bool consume_tile(Shared<C>& shared, const Params& pa
     Fused& fused = aside.fused[C::pingpong ? 0 : n % 2];
     if constexpr (C::joins)
         if (tile.flags & TILE_JOINED) find_pairs_later<C>(*aside.pairs, tile, consumer);
-    if (!C::d_across && threadIdx.x % (C::pingpong ? 32 : 128) == 0 && tile.flags & (TILE_FUSED | TILE_BIAS)) {
+    ColumnBias bias;
+    constexpr uint32_t behind = TILE_FUSED | TILE_BIAS | (C::scales_bias ? TILE_BIAS_SCALED : 0);
+    if (!C::d_across && (C::scales_bias || threadIdx.x % 32 == 0) && tile.flags & behind) {
+        if constexpr (C::scales_bias) bias.find(tile, part_of<C>(consumer, 0));
         if (asks(1)) fused.c.find_later(params.groups, tile.group);
         if (asks(2)) fused.find_bias_later(params.groups, tile.group);
         if (asks(3)) fused.find_kinds_later(params.groups, tile.group);
@@ -174,7 +177,11 @@ __device__ __forceinline__ bool consume_tile(Shared<C>& shared, const Params& pa
     if constexpr (C::c_staged)
         if (tile.k_tiles > STAGED_LOW_FROM + 2) staged = tile.flags & TILE_C_IN_SUMS;
     const Slices slices = slices_of<C>(tile);
-    switch (slices.count == 0 ? 0 : tile.width) {
+    // Where one warpgroup has all of a tile, what begins with C is apart, and only what then ends like a plain one: else
+    // plain tiles would jump over that code.
+    constexpr uint32_t begun = 1;  // which no tile is wide
+    const bool begins = C::c_first && C::consumers == 1 && adds_up<C>() && tile.flags & TILE_C_IN_SUMS;
+    switch (slices.count == 0 ? 0 : begins ? begun : tile.width) {
         case 0:
             begin_turn(0);
             pass_turn<C>(shared, stage, consumer);
@@ -203,16 +210,17 @@ __device__ __forceinline__ bool consume_tile(Shared<C>& shared, const Params& pa
                     store_unplain(sums, tile, ending, i, std::true_type());
             }
             break;
-#define WIDTH(w)                                                                              \
+#define WIDTH_OF(w, apart)                                                                    \
     case w:                                                                                   \
-        if constexpr (has_code<C>(w)) {                                                       \
+        if constexpr (has_code<C>(w) && !(apart && fine(w))) {                                \
             constexpr std::bool_constant<fusible<C>(w)> fuses;                                \
             Sums<C, w> sums;                                                                  \
-            constexpr Joining c = joining<C>(w);                                              \
-            if (c == Joining::staged ? staged                                                 \
-                                     : c == Joining::first && tile.flags & TILE_C_IN_SUMS) {  \
+            constexpr Joining c = apart ? Joining::first : joining<C>(w);                     \
+            if (apart || (c == Joining::staged ? staged                                       \
+                                               : c == Joining::first &&                       \
+                                                     tile.flags & TILE_C_IN_SUMS)) {          \
                 if constexpr (c == Joining::first)                                            \
-                    begin_with_c<C>(sums, shared, ring, tile.beta, n);                        \
+                    begin_with_c<C>(sums, shared, ring, tile.beta, n, stage);                 \
                 begin_turn(c == Joining::first ? C::blocks : 0);                              \
                 multiply_tile<C, w, c>(sums, shared, ring, stage, tile, n, turn, consumer,    \
                                        params);                                               \
@@ -236,12 +244,15 @@ __device__ __forceinline__ bool consume_tile(Shared<C>& shared, const Params& pa
             }                                                                                 \
             if constexpr (C::pingpong) ptx::await_copies();                                   \
             const Ending ending(tile);                                                        \
-            scale(sums, ending.alpha);                                                        \
+            if constexpr (C::scales_bias)                                                     \
+                bias.scale(sums[0], tile, ending.flags, ending.alpha);                        \
+            else                                                                              \
+                scale(sums, ending.alpha);                                                    \
             if constexpr (C::joins)                                                           \
                 if (ending.joined())                                                          \
                     join_bias<C, w>(sums, *shared.ones, *aside.pairs,                         \
                                     shared.staging[consumer], ending.flags, consumer);        \
-            if (fine(w) || (C::d_across ? ending.splits == 0 : ending.plain())) {             \
+            if (apart || fine(w) || (C::d_across ? ending.splits == 0 : ending.plain())) {    \
                 /* Where D lies is there; by rows, a later barrier shows it. */               \
                 if (C::d_across && C::pingpong) ptx::warpgroup_sync(consumer);                \
                 if constexpr (!C::d_across) rectify(sums, ending.flags);                      \
@@ -279,11 +290,21 @@ __device__ __forceinline__ bool consume_tile(Shared<C>& shared, const Params& pa
                 store(sums[i], m0, n0 + part_of<C>(consumer, i) * 64);                        \
         }                                                                                     \
         break;
-        WIDTH(16) WIDTH(32) WIDTH(48) WIDTH(64) WIDTH(80) WIDTH(96)
-        WIDTH(104) WIDTH(112) WIDTH(120) WIDTH(128) WIDTH(136) WIDTH(144) WIDTH(152)
-        WIDTH(160) WIDTH(168) WIDTH(176) WIDTH(184) WIDTH(192)
-        WIDTH(208) WIDTH(224) WIDTH(240) WIDTH(256)
+#define WIDTHS_UP_TO_128(WIDTH)                                                               \
+    WIDTH(16) WIDTH(32) WIDTH(48) WIDTH(64) WIDTH(80) WIDTH(96) WIDTH(112) WIDTH(128)
+#define WIDTH(w) WIDTH_OF(w, false)
+        WIDTHS_UP_TO_128(WIDTH)
+        WIDTH(104) WIDTH(120) WIDTH(136) WIDTH(144) WIDTH(152) WIDTH(160) WIDTH(168) WIDTH(176)
+        WIDTH(184) WIDTH(192) WIDTH(208) WIDTH(224) WIDTH(240) WIDTH(256)
 #undef WIDTH
+#define WIDTH(w) WIDTH_OF(w, true)
+        default:
+            if constexpr (C::c_first && C::consumers == 1) switch (tile.width) {
+                WIDTHS_UP_TO_128(WIDTH)
+            }
+#undef WIDTH
+#undef WIDTHS_UP_TO_128
+#undef WIDTH_OF
     }
     if (C::pingpong && kept_used) ptx::warpgroup_sync(consumer);  // all have read what was kept
     return held;

@@ -41,7 +41,7 @@ template <class C>
 __device__ __forceinline__ void ready_tiles(Shared<C>& shared) {
     for (int i = 0; i < RECORDS; ++i) {
         ptx::barrier_init(ptx::shared_address(&shared.tile_full[i]), 1);
-        if (C::c_first) ptx::barrier_init(ptx::shared_address(&shared.c_there[i]), 1);
+        if (C::c_shown) ptx::barrier_init(ptx::shared_address(&shared.c_there[i]), 1);
         ptx::barrier_init(ptx::shared_address(&shared.tile_empty[i]),
                           (C::warps + 1 + C::copying / 32) * C::ctas);
     }

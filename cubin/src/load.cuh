@@ -174,8 +174,8 @@ __device__ __forceinline__ void load_operands(Shared<C>& shared, const Params& p
         const bool c_first = C::c_first && tile.flags & TILE_C_IN_SUMS;
         if constexpr (C::c_first) {
             const Cursor begin = stage;
-            if (c_first) load_c(shared, params, maps, tile, b_row, new_group, stage);
-            show_c(shared, n, begin);
+            if (c_first && adds_up<C>()) load_c(shared, params, maps, tile, b_row, new_group, stage);
+            if constexpr (C::c_shown) show_c(shared, n, begin);
         }
         const uint32_t bytes = (C::b_unaligned ? 0 : C::b_bytes) + tile.box * C::row_bytes;
         const uint64_t once = tile.flags & TILE_ONCE ? ptx::EVICT_FIRST : ptx::NO_HINT;

@@ -35,10 +35,11 @@ struct alignas(16) Tile {
     float alpha;
     float beta;
 
-    // Where a bias that joins the sums has column n0, or along m row m0, and so many columns or rows are from there
-    // on: what is not split has it in the place of what tells its parts apart.
+    // Where a bias that joins the sums, or comes with alpha, has column n0, or along m row m0, so many columns or rows
+    // are from there on, and its type: what is not split has it in the place of what tells its parts apart.
     __device__ __forceinline__ uint64_t bias() const { return uint64_t{readers} << 32 | flag; }
     __device__ __forceinline__ uint32_t bias_left() const { return slot; }
+    __device__ __forceinline__ uint32_t bias_type() const { return row; }
 };
 static_assert(offsetof(Tile, splits) == 48, "the last four words are read as one");
 static_assert(sizeof(Tile) == 64, "two 32-byte sectors, and what a bulk copy can move");

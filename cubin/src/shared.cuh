@@ -44,8 +44,8 @@ struct Shared {
     uint64_t turn[C::consumers];      // to multiply; only where there are two
     Cursor next[C::consumers];        // where its stages begin; pingpong only
     // Where the C of a tile is in the ring, if its sums begin with it, and whether it is on its way.
-    Cursor c_begin[C::c_first ? RECORDS : 1];
-    uint64_t c_there[C::c_first ? RECORDS : 1];
+    Cursor c_begin[C::c_shown ? RECORDS : 1];
+    uint64_t c_there[C::c_shown ? RECORDS : 1];
     const TensorMap* added[C::adds ? C::consumers : 1];  // that of a D that is added to
     uint64_t c_full[C::c_staged ? C::consumers : 1];  // that a piece of C is in the staging buffers
     Gathered gathered[C::k_parts > 1 ? 1 : 0];

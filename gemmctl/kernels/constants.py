@@ -56,6 +56,7 @@ TILE_JOINED = 2048  # a bias joins the sums, as one more product of theirs
 TILE_JOINED_M = 4096  # and is along m
 TILE_SHUFFLED = 8192  # rows of A come shuffled
 TILE_ALONE = 16384  # of a cluster's CTAs only the first has columns of D
+TILE_BIAS_SCALED = 32768  # a bias along n is added as the sums are multiplied by alpha
 
 # With operands exchanged rows of A may come shuffled, within runs of those that make so many bytes
 # of a column of D: each of four threads then has 16 of these (cubin/src/epilogue/shuffled.cuh).

@@ -93,8 +93,19 @@ class Kernel:
 
     @property
     def begins(self) -> bool:
-        """Whether sums may begin with C, which is read while the other warpgroup multiplies."""
-        return self.pingpong and not self.d_across and self.output != "f32"
+        """Whether sums may begin with C, which is read while nobody waits for these."""
+        alone = self.pingpong or self.consumers == 1
+        return alone and not self.d_across and self.output != "f32"
+
+    @property
+    def begins_plain(self) -> bool:
+        """Whether sums that begin with C have all widths, but nothing behind them is not plain."""
+        return self.begins and not self.pingpong
+
+    @property
+    def begins_finer(self) -> bool:
+        """Whether sums that begin with C have code at every multiple of WIDTH_STEP."""
+        return self.begins and (self.begins_plain or self.light_finer)
 
     @property
     def stages_c(self) -> bool:
@@ -106,6 +117,11 @@ class Kernel:
     def joins(self) -> bool:
         """Whether a bias may join the sums."""
         return self.pingpong and not self.d_across
+
+    @property
+    def scales_bias(self) -> bool:
+        """Whether a bias along n may be added as sums are multiplied by alpha."""
+        return not self.pingpong and not self.d_across
 
     @property
     def a_across(self) -> bool:
@@ -147,9 +163,9 @@ class Kernel:
     def light_finer(self) -> bool:
         """Whether what is light has code at every multiple of WIDTH_STEP, and not as what is fused.
 
-        That is a bias and relu, rows of D that are no whole words, and sums that begin with C.
+        That is a bias and relu, and rows of D that are no whole words.
         """
-        return (self.pingpong and not self.a_across) or self.k_parts > 1
+        return self.pingpong and not self.a_across
 
     def stage_bytes(self, widest: Ints | int) -> Ints:
         """Bytes of a stage of the ring, by the rows of A in a launch's widest tile.

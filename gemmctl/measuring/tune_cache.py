@@ -139,7 +139,7 @@ class TuneCache:
             if not 1 <= choice.splits <= MAX_SPLITS:
                 raise ValueError
             cut = grid_of(work, groups, kernel, choice, self._machine)
-            if not few_parts(cut).all():
+            if not few_parts(cut):
                 raise ValueError
         return choices
 

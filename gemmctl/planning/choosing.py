@@ -241,8 +241,7 @@ def _ways(launches: _Launches, kernel: Kernel, widths: Ints, split: bool) -> Ite
             widths, splits = widths[np.nonzero(worth)[0]], every[worth]
             cut, starts = launches.cut(kernel, widths, splits)
     asked = launches.asked[kernel.d_across].repeated(len(widths))
-    bounds = cost.at_least(cut, asked, starts, beside=launches.beside)
-    bounds = np.where(tiling.few_parts(cut, starts), bounds, np.inf).reshape(splits.shape)
+    bounds = cost.at_least(cut, asked, starts, beside=launches.beside).reshape(splits.shape)
     for width, parts, bound in zip(widths.tolist(), splits, bounds, strict=True):
         yield _Way(kernel, width, parts, bound)
 

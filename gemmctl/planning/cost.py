@@ -61,6 +61,7 @@ class Constants:
     finished_latency: float = 3800.0  # likewise, of more than alpha A B in whole words
     lined: float = 0.862  # share of that, and of the values' time, where D is written by columns
     shuffled: float = 0.82  # the same, if rows of A come shuffled
+    bias_latency: float = 2000.0  # of a bias that comes with alpha, over the tile's slices of K
     draw_latency: float = 2440.0  # more where no record but the next is asked for ahead
     # What each value takes on its way from the sums to memory
     value: float = 0.0141
@@ -251,6 +252,7 @@ def times_of(work: Work, constants: Constants) -> Times:
     by_columns = np.where(work.shuffled, constants.shuffled, constants.lined)
     lined = np.where(work.lines, by_columns, 1.0)
     latency = np.where(work.pingpong, turn, alone) * lined + constants.draw_latency * work.late
+    latency = latency + constants.bias_latency * work.scaled / np.maximum(1, work.k_tiles)
     computing = np.where(work.shared, constants.one_of_two, 1.0)
     per_value = sum(
         getattr(constants, name) * share * (computing if name in COMPUTED else 1.0)

@@ -6,7 +6,14 @@ from functools import lru_cache
 
 import numpy as np
 
-from gemmctl.kernels.constants import ACTIVATION_RELU, BIAS_NONE, K_TILE, RESIDUES, TYPE_F32
+from gemmctl.kernels.constants import (
+    ACTIVATION_RELU,
+    BIAS_N,
+    BIAS_NONE,
+    K_TILE,
+    RESIDUES,
+    TYPE_F32,
+)
 from gemmctl.kernels.cubins import OPERAND_BYTES, Kernel
 from gemmctl.lists.problem import Columns, Problem
 from gemmctl.planning.arrays import Flags, Ints
@@ -61,6 +68,14 @@ def may_begin(problem: Problem, groups: Ints) -> Flags:
     return found
 
 
+def ends_plain(problem: Problem, groups: Ints) -> Flags:
+    """Groups of which nothing is left once C is in their sums that a plain tile has not."""
+    columns = problem.columns
+    unbiased = (columns.bias[groups] == BIAS_NONE) | may_scale(problem, groups)
+    found: Flags = light(problem, groups) & unbiased & columns.whole_words[groups]
+    return found
+
+
 def may_shuffle(problem: Problem, groups: Ints, kernel: Kernel) -> Flags:
     """Groups whose rows of A may come shuffled, if a kernel of such types has that.
 
@@ -87,6 +102,14 @@ def may_join(problem: Problem, groups: Ints) -> Flags:
     columns = problem.columns
     alike = (columns.bias[groups] != BIAS_NONE) & (columns.bias_type[groups] == columns.a[groups])
     found: Flags = alike & (columns.depth[groups] > 0) & light(problem, groups)
+    return found
+
+
+def may_scale(problem: Problem, groups: Ints) -> Flags:
+    """Groups whose bias may come with alpha: it is along n, and of D's columns, not of a gate's."""
+    columns = problem.columns
+    along_n = (columns.bias[groups] == BIAS_N) & (columns.gate[groups] == 0)
+    found: Flags = along_n & (columns.depth[groups] > 0)
     return found
 
 

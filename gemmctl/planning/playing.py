@@ -53,6 +53,9 @@ def exact(launch: Grid, asked: Asked) -> bool:
         asked.crossing_b,
         asked.finished,
         asked.may_begin,
+        asked.ends_plain,
+        asked.may_join,
+        asked.may_scale,
         asked.may_shuffle,
     )
     return all((of == of[0]).all() for of in (*alike, *asked.steps.values()))

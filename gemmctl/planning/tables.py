@@ -10,14 +10,14 @@ import numpy.typing as npt
 from gemmctl.kernels.constants import (
     STAGED_BOX,
     TILE_ADDED,
+    TILE_BIAS_SCALED,
     TILE_C_IN_SUMS,
     TILE_JOINED,
     TILE_JOINED_M,
     WIDTH_STEP,
     WIDTHS,
 )
-from gemmctl.kernels.cubins import OPERAND_BYTES
-from gemmctl.lists.problem import Problem
+from gemmctl.lists.problem import Columns, Problem
 from gemmctl.operands import data, dtypes
 from gemmctl.operands.data import DataSpec
 from gemmctl.planning import tiling
@@ -126,9 +126,7 @@ def build(launch: Launch, plan: Plan, base: int) -> Tables:
         activation=columns.activation[groups].astype(np.uint32),
         gate=columns.gate[groups].astype(np.uint32),
         c_box=_c_boxes(launch),
-        tiles=_with_biases(
-            launch.tiles, columns.m[groups], columns.n[groups], address(layout.bias)
-        ),
+        tiles=_with_biases(launch.tiles, columns, groups, address(layout.bias)),
     )
 
 
@@ -147,18 +145,23 @@ def _c_boxes(launch: Launch) -> npt.NDArray[np.uint32]:
 
 
 def _with_biases(
-    tiles: npt.NDArray[np.void], m: Ints, n: Ints, biases: npt.NDArray[np.uint64]
+    tiles: npt.NDArray[np.void], columns: Columns, groups: Ints, biases: npt.NDArray[np.uint64]
 ) -> npt.NDArray[np.void]:
-    """A tile list that says where biases are that join sums, by the groups' sizes and addresses."""
-    joined = np.flatnonzero(tiles["flags"] & TILE_JOINED)
-    if not len(joined):
+    """A tile list that says where biases are that join sums or come with alpha.
+
+    ``biases`` has the address of each group's.
+    """
+    some = np.flatnonzero(tiles["flags"] & (TILE_JOINED | TILE_BIAS_SCALED))
+    if not len(some):
         return tiles
-    filled, some = tiles.copy(), tiles[joined]
-    along_m = some["flags"] & TILE_JOINED_M > 0
-    begin = np.where(along_m, some["m0"], some["n0"])
-    at = biases[some["group"]] + begin * np.uint64(OPERAND_BYTES)
-    filled["slot"][joined] = np.where(along_m, m[some["group"]], n[some["group"]]) - begin
-    filled["flag"][joined], filled["readers"][joined] = at & 0xFFFFFFFF, at >> np.uint64(32)
+    filled, biased = tiles.copy(), tiles[some]
+    which = groups[biased["group"]]
+    along_m = biased["flags"] & TILE_JOINED_M > 0
+    begin = np.where(along_m, biased["m0"], biased["n0"])
+    at = biases[biased["group"]] + begin * columns.sizes["bias_type"][which].astype(np.uint64)
+    filled["slot"][some] = np.where(along_m, columns.m[which], columns.n[which]) - begin
+    filled["flag"][some], filled["readers"][some] = at & 0xFFFFFFFF, at >> np.uint64(32)
+    filled["row"][some] = columns.bias_type[which]
     return filled
 
 

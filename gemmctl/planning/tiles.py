@@ -22,6 +22,7 @@ from gemmctl.kernels.constants import (
     TILE_ALONE,
     TILE_BACKWARD,
     TILE_BIAS,
+    TILE_BIAS_SCALED,
     TILE_C_IN_SUMS,
     TILE_EIGHTS,
     TILE_FUSED,
@@ -41,9 +42,11 @@ from gemmctl.planning.epilogue import (
     added,
     c_by_elements,
     c_by_residues,
+    ends_plain,
     light,
     may_begin,
     may_join,
+    may_scale,
     may_shuffle,
 )
 from gemmctl.planning.order import LONG_K, interleaved, places, runs
@@ -53,6 +56,7 @@ from gemmctl.planning.tiling import (
     begun,
     joined,
     joining_slices,
+    scaled,
     seen,
     shuffled,
     staged,
@@ -181,9 +185,11 @@ def cut(problem: Problem, planned: Grid, choice: Choice) -> Launch:
     gated, on_top = columns.gate[groups] != 0, added(problem, groups)
     may = may_begin(problem, groups)
     on_the_way = staged(planned, may)
-    first = begun(kernel, planned.parts, may) | on_the_way
+    begins = begun(kernel, planned.parts, may, ends_plain(problem, groups))
+    first = begins | on_the_way
     nothing_behind = (beta == 0) | first
     join = joined(kernel, planned.parts, may_join(problem, groups) & nothing_behind)
+    scale = scaled(kernel, planned.parts, may_scale(problem, groups) & nothing_behind)
     lightly = light(problem, groups) & nothing_behind
     mixed = shuffled(planned, may_shuffle(problem, groups, kernel))
     relu = lightly & (columns.activation[groups] == ACTIVATION_RELU)
@@ -192,9 +198,10 @@ def cut(problem: Problem, planned: Grid, choice: Choice) -> Launch:
         + on_top * TILE_ADDED
         + (~lightly & ~on_top) * TILE_FUSED
         + relu * TILE_RELU
-        + (lightly & (columns.bias[groups] != 0) & ~join) * TILE_BIAS
+        + (lightly & (columns.bias[groups] != 0) & ~(join | scale)) * TILE_BIAS
         + join * TILE_JOINED
         + (join & (columns.bias[groups] == BIAS_M)) * TILE_JOINED_M
+        + scale * TILE_BIAS_SCALED
         + first * TILE_C_IN_SUMS
         + gated * TILE_GATED
         + (gated & (columns.n[groups] % 16 == 0)) * TILE_EIGHTS

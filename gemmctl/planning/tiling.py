@@ -26,7 +26,15 @@ from gemmctl.kernels.constants import (
 from gemmctl.kernels.cubins import Kernel
 from gemmctl.lists.problem import Columns, Problem
 from gemmctl.planning.arrays import ALONE, Flags, Floats, Ints, ceil_div, each
-from gemmctl.planning.epilogue import c_by_elements, fused, light, may_begin, may_join
+from gemmctl.planning.epilogue import (
+    c_by_elements,
+    ends_plain,
+    fused,
+    light,
+    may_begin,
+    may_join,
+    may_scale,
+)
 
 MIN_SPLIT_K_TILES = 8  # slices of K that a part is worth its way through memory for
 MOST_PARTS = 2  # of all sums, for each cluster: at most 35 MB on an H200, which the L2 holds
@@ -211,20 +219,23 @@ def grid(
     widths = ceil_div(even, WIDTH_STEP) * WIDTH_STEP
     finer = ceil_div(even, FINE_STEP) * FINE_STEP
     joins = joined(kernel, parts, may_join(problem, groups) & (columns.beta[groups] == 0))
-    fusing, biased = fused(problem, groups), (columns.bias[groups] != 0) & ~joins
-    if kernel.light_finer and fusing.any():
-        first = begun(kernel, parts, may_begin(problem, groups))
-        fusing &= ~(first & light(problem, groups) & (k >= BEGUN_K))
+    first = begun(kernel, parts, may_begin(problem, groups), ends_plain(problem, groups))
+    nothing_behind = (columns.beta[groups] == 0) | first
+    scales = scaled(kernel, parts, may_scale(problem, groups) & nothing_behind)
+    fusing, biased = fused(problem, groups), (columns.bias[groups] != 0) & ~(joins | scales)
+    if kernel.begins_finer:
+        worth = (k >= BEGUN_K) | kernel.begins_plain
+        fusing &= ~(first & light(problem, groups) & worth)
     bare = (columns.beta[groups] == 0) & ~biased & ~fusing
     plain = bare & problem.columns.whole_words[groups] & (parts == 1)
     has_code = (finer > FINE_FROM) & (finer < FINE_TO) & kernel.finer
     finer = np.where(plain & has_code, finer, widths)
     tiles = ceil_div(m, finer) * wide
     saved = 2 * (widths - finer) * tiles * kernel.rows * k_tiles * K_TILE // WGMMA_FLOP
-    worth = _worth_finer(finer, tiles, saved, _room(kernel, machine), starts)
-    widths = np.where(each(worth, starts, groups), finer, widths)
+    finely = _worth_finer(finer, tiles, saved, _room(kernel, machine), starts)
+    widths = np.where(each(finely, starts, groups), finer, widths)
     broken = ~problem.columns.whole_words[groups]
-    few = fusing | ((biased | broken) & (not kernel.light_finer))
+    few = (fusing | ((biased | broken) & (not kernel.light_finer))) & (parts == 1)
     some_few = bool(few.any())
     if some_few:
         most = np.maximum(FUSED_NARROW, widest // FUSED_STEP * FUSED_STEP)
@@ -308,9 +319,12 @@ def seen(problem: Problem, kernel: Kernel) -> Columns:
     return problem.columns.exchanged if kernel.d_across else problem.columns
 
 
-def begun(kernel: Kernel, parts: Ints, may: Flags) -> Flags:
-    """Groups whose sums begin with beta C, of those that ``may``, by the parts of each."""
-    found: Flags = may & (parts == 1) & kernel.begins
+def begun(kernel: Kernel, parts: Ints, may: Flags, plain: Flags) -> Flags:
+    """Groups whose sums begin with beta C, of those that ``may``, by the parts of each.
+
+    Some kernels have that for such only as then end like ``plain`` ones.
+    """
+    found: Flags = may & (parts == 1) & kernel.begins & (plain | (not kernel.begins_plain))
     return found
 
 
@@ -333,6 +347,12 @@ def staged(planned: Grid, may: Flags) -> Flags:
 def joined(kernel: Kernel, parts: Ints, may: Flags) -> Flags:
     """Groups whose bias joins their sums, of those that ``may`` and have no C behind these."""
     found: Flags = may & (parts == 1) & kernel.joins
+    return found
+
+
+def scaled(kernel: Kernel, parts: Ints, may: Flags) -> Flags:
+    """Groups whose bias comes with alpha, of those that ``may`` and have no C behind their sums."""
+    found: Flags = may & (parts == 1) & kernel.scales_bias
     return found
 
 
@@ -399,18 +419,10 @@ def choices(
         found.append(Choice(kernel.name, width))
         whole = grid(problem, groups, kernel, width, machine)
         several = {int(parts[0]) for parts in splits(whole, ALONE)} - {1}
-        split = [Choice(kernel.name, width, parts) for parts in sorted(several)]
-        cuts = (grid_of(problem, groups, kernel, choice, machine) for choice in split)
-        found += [choice for choice, cut in zip(split, cuts, strict=True) if few_parts(cut).all()]
+        found += [Choice(kernel.name, width, parts) for parts in sorted(several)]
     return found
 
 
-def few_parts(launches: Grid, starts: Ints = ALONE) -> Flags:
-    """Whether each launch has at most MOST_PARTS for each cluster.
-
-    What ``splits`` finds may be more: where sums that begin with C have widths that others have
-    not, their parts are cut into more tiles.
-    """
-    slots = np.add.reduceat(launches.whole * launches.parts * (launches.parts > 1), starts)
-    found: Flags = slots <= MOST_PARTS * launches.room
-    return found
+def few_parts(launch: Grid) -> bool:
+    """Whether there are at most MOST_PARTS for each cluster: of all that ``splits`` finds."""
+    return launch.slots <= MOST_PARTS * launch.room

@@ -14,10 +14,18 @@ from gemmctl.kernels.cubins import Kernel
 from gemmctl.lists.problem import ACTIVATIONS, Problem
 from gemmctl.operands import dtypes
 from gemmctl.planning.arrays import ALONE, Flags, Floats, Ints, ceil_div, each
-from gemmctl.planning.epilogue import added, c_by_elements, may_begin, may_shuffle
+from gemmctl.planning.epilogue import (
+    added,
+    c_by_elements,
+    ends_plain,
+    may_begin,
+    may_join,
+    may_scale,
+    may_shuffle,
+)
 from gemmctl.planning.fitting import STRIDE_STEP
 from gemmctl.planning.order import LONG_K, PANEL_ROWS, come_first
-from gemmctl.planning.tiling import Grid, begun, seen, shuffled, staged
+from gemmctl.planning.tiling import Grid, begun, joined, scaled, seen, shuffled, staged
 
 WGMMA_ROWS = 64  # of B that one wgmma multiplies, and one warpgroup stores in one go
 SHARED_BYTES = 128  # that an SM's shared memory hands out in a cycle
@@ -43,6 +51,9 @@ class Asked:
     written: Floats
     finished: Flags  # whether D is more than alpha A B, or its rows no whole words
     may_begin: Flags  # whether sums may begin with C, of kernels that have that
+    ends_plain: Flags  # whether nothing is behind them then that plain sums have not
+    may_join: Flags  # whether a bias may join them, and
+    may_scale: Flags  # whether a bias may come with alpha, likewise, but behind a C
     may_shuffle: Flags  # whether rows of A may come shuffled
     steps: Mapping[str, Floats]  # what each value goes through, by the constant, and how often
 
@@ -99,6 +110,7 @@ class Work:
     uneven: Floats  # the widest tile over the mean
     values: Floats  # of a tile that a warpgroup stores
     sum_values: Ints | int  # of an entry that adds up parts
+    scaled: Flags  # whether a bias comes with alpha
     finished: Flags  # and what follows: of Asked
     read: Floats
     tall: Floats  # bytes of A by how many times TALL_ROWS more their boxes have
@@ -153,6 +165,9 @@ def asked_of(problem: Problem, groups: Ints, kernel: Kernel, share: Floats | Non
         written=of_d * size_d,
         finished=more | ~words,
         may_begin=may_begin(problem, groups),
+        ends_plain=ends_plain(problem, groups),
+        may_join=may_join(problem, groups),
+        may_scale=may_scale(problem, groups),
         may_shuffle=may_shuffle(problem, groups, kernel),
         steps={name: share for name, share in steps.items() if share.any()},
     )
@@ -190,6 +205,7 @@ def work_of(launches: Grid, asked: Asked, starts: Ints = ALONE, beside: bool = F
     within = kernel.rows * asked.within_b + of_a * asked.within_a
     slices = launches.whole * launches.k_tiles * kernel.cluster
     fed = kernel.b_bytes + of_a * (K_TILE * size)
+    steps, finished, scales = _steps(launches, asked)
     return Work(
         starts=starts,
         entries=entries,
@@ -223,26 +239,36 @@ def work_of(launches: Grid, asked: Asked, starts: Ints = ALONE, beside: bool = F
         uneven=np.maximum(launches.widths / width, 1.0),
         values=held * width,
         sum_values=REDUCED_ROWS * held,
-        finished=asked.finished,
+        finished=finished,
+        scaled=scales,
         read=asked.read,
         tall=np.maximum(boxes / TALL_ROWS - 1, 0.0) * asked.of_a,
         again=asked.of_a * (wide - 1) + asked.of_b * (high - 1),
         written=asked.written,
-        steps=_steps(launches, asked),
+        steps=steps,
     )
 
 
-def _steps(launches: Grid, asked: Asked) -> Mapping[str, Floats]:
-    """What each value goes through; C may be in the sum already.
+def _steps(launches: Grid, asked: Asked) -> tuple[Mapping[str, Floats], Flags, Flags]:
+    """What each value goes through; whether D is finished behind sums, and a bias comes with alpha.
 
-    What joins it on the way does so while the other warpgroup multiplies, and costs nothing.
+    C may be in the sum already: what joins it on the way does so while the other warpgroup
+    multiplies, and costs nothing. Nor does a bias that joins it, or comes with alpha.
     """
-    first = begun(launches.kernel, launches.parts, asked.may_begin)
-    on_the_way = staged(launches, asked.may_begin)
-    if not (first | on_the_way).any():
-        return asked.steps
-    behind = asked.steps["c2"] * ~(first | on_the_way)
-    return {**asked.steps, "c2": behind, "begun": first.astype(float)}
+    kernel, parts = launches.kernel, launches.parts
+    first = begun(kernel, parts, asked.may_begin, asked.ends_plain)
+    in_sums = first | staged(launches, asked.may_begin)
+    steps, finished, scales = dict(asked.steps), asked.finished, np.zeros_like(first)
+    if in_sums.any():
+        steps |= {"c2": steps["c2"] * ~in_sums, "begun": first.astype(float)}
+    if "bias" in steps:
+        c_behind = np.any([steps[c] for c in ("c2", "c4", "c_element") if c in steps], axis=0)
+        joins = joined(kernel, parts, asked.may_join & ~c_behind)
+        scales = scaled(kernel, parts, asked.may_scale & ~c_behind)
+        steps["bias"] = steps["bias"] * ~(joins | scales)
+        in_words = np.asarray(steps.get("element", 0.0)) == 0
+        finished = finished & ~(joins & in_words & ~first)
+    return steps, finished, scales
 
 
 def _late(launches: Grid, starts: Ints, entries: Ints, clusters: Ints) -> Floats:

@@ -38,6 +38,7 @@ from gemmctl.kernels.constants import (
     STAGED_SLICES,
     TILE_ADDED,
     TILE_BIAS,
+    TILE_BIAS_SCALED,
     TILE_C_IN_SUMS,
     TILE_JOINED,
     TILE_RELU,
@@ -330,12 +331,41 @@ def test_a_bias_joins_sums_of_every_width(
 def test_sums_take_c_in_at_every_width_that_has_code_for_it(
     device: CudaDevice, kernel: Kernel, more: str, kind: data.Kind
 ) -> None:
-    step = WIDTH_STEP if kernel.light_finer else FUSED_STEP
+    if kernel.begins_plain and "ldd" in more:
+        more = ", bias: n, bias_type: f32"
+    step = WIDTH_STEP if kernel.begins_finer else FUSED_STEP
     widths = {FUSED_NARROW, *range(step, kernel.max_width + 1, step)}
     of_c = f", beta: 1, c: {kernel.output}, ldc: 144{more}"
     k = BEGUN_K if kernel.begins else STAGED_K
     made, spec = at_widths(kernel, widths, of_c, k), DataSpec(kind, 12)
     assert (made.launches[0].tiles["flags"] & TILE_C_IN_SUMS).all()
+    with ran(device, made, spec) as session:
+        assert wrong(made, session, spec) == []
+        repeat_alike(session, made, 100)
+
+
+@pytest.mark.parametrize("kind", data.KINDS)
+@pytest.mark.parametrize(
+    "more",
+    [
+        "bias_type: bf16",
+        "bias_type: f16, alpha: -1.5, activation: relu",
+        "bias_type: f32, ldd: 139",
+        "bias_type: bf16, alpha: 0.7, activation: silu",
+    ],
+)
+@pytest.mark.parametrize("kernel", [of for of in FUSING if of.scales_bias], ids=named)
+def test_a_bias_comes_with_alpha_at_every_width(
+    device: CudaDevice, kernel: Kernel, more: str, kind: data.Kind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tiling, "FINE_BEGIN", -np.inf)  # finer widths, worth it or not
+    few = "ldd" in more or "silu" in more
+    step = FUSED_STEP if few else WIDTH_STEP
+    widths = set(range(step, kernel.max_width + 1, step))
+    if kernel.finer and not few:
+        widths.update(range(FINE_FROM, min(FINE_TO, kernel.max_width), FINE_STEP))
+    made, spec = at_widths(kernel, widths, f", bias: n, {more}"), DataSpec(kind, 12)
+    assert (made.launches[0].tiles["flags"] & TILE_BIAS_SCALED).all()
     with ran(device, made, spec) as session:
         assert wrong(made, session, spec) == []
         repeat_alike(session, made, 100)
@@ -356,7 +386,8 @@ def test_a_bias_is_right_at_every_width_that_it_has_code_for(
     step = WIDTH_STEP if kernel.light_finer else FUSED_STEP
     widths = range(step, kernel.max_width + 1, step)
     made, spec = at_widths(kernel, widths, f", {more}"), DataSpec("int", 12)
-    assert (made.launches[0].tiles["flags"] & TILE_BIAS).all()
+    behind = TILE_BIAS_SCALED if kernel.scales_bias and "bias: n" in more else TILE_BIAS
+    assert (made.launches[0].tiles["flags"] & behind).all()
     with ran(device, made, spec) as session:
         assert wrong(made, session, spec) == []
         repeat_alike(session, made, 100)
@@ -671,11 +702,12 @@ def test_sums_begin_with_c_beside_others_and_are_the_same_every_time(
         )
     )
     made = planned(f"{head_of(kernel)}  - {{name: x, groups: [{groups}]}}\n", kernel)
+    plain = kernel.begins_plain  # which has C behind the sums of more groups
     for flag, share in (
-        (TILE_C_IN_SUMS, 0.4),
+        (TILE_C_IN_SUMS, 0.25 if plain else 0.4),
         (TILE_RELU, 0.1),
-        (TILE_BIAS, 0.1),
-        (TILE_JOINED, 0.1),
+        (TILE_BIAS, 0.05 if plain else 0.1),
+        (TILE_BIAS_SCALED if plain else TILE_JOINED, 0.1),
     ):
         assert share < (made.launches[0].tiles["flags"] & flag > 0).mean() < 1
     spec = DataSpec(kind, 37)

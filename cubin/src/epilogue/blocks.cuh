@@ -41,6 +41,7 @@ __device__ __forceinline__ void store_blocks(float (&sums)[blocks][count], Share
         if constexpr (fuses && blocks == C::blocks)
             if (follows && ending.beta != 0.0f && !(flags & TILE_C_IN_SUMS) && tile.c_stages > 0)
                 add_c(sums, shared, ring, tile, fused.c, stage, consumer);
+        if (C::scales_bias && flags & TILE_BIAS_SCALED) kinds.bias_along = BIAS_NONE;  // it is there
         if (kinds.bias_along != BIAS_NONE) {
             line = bias_line(shared, turn, consumer);
             stage_bias<C>(line, tile, d, fused.bias, kinds, first_block, blocks, consumer);

@@ -86,12 +86,14 @@ __device__ __forceinline__ void add_c(float (&sums)[C::blocks][count], Shared<C>
 }
 
 // Begins the sums of tile number `n` with beta C, of D's type, which the loader put into the ring before the
-// tile's operands.
+// tile's operands: there is `stage`, or what the loader has shown.
 template <class C, int count>
 __device__ __forceinline__ void begin_with_c(float (&sums)[C::blocks][count], Shared<C>& shared,
-                                             const Ring& ring, float beta, uint32_t n) {
-    ptx::barrier_wait(ptx::shared_address(&shared.c_there[n % RECORDS]), n / RECORDS % 2);
-    Cursor stage = shared.c_begin[n % RECORDS];
+                                             const Ring& ring, float beta, uint32_t n, Cursor stage) {
+    if constexpr (C::c_shown) {
+        ptx::barrier_wait(ptx::shared_address(&shared.c_there[n % RECORDS]), n / RECORDS % 2);
+        stage = shared.c_begin[n % RECORDS];
+    }
 #pragma unroll
     for (int block = 0; block < C::blocks; ++block) {
         ptx::barrier_wait(ptx::shared_address(&shared.full[stage.index]), stage.round);
