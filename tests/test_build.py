@@ -300,8 +300,8 @@ def test_what_the_kernel_keeps_in_shared_memory_is_what_the_build_counts() -> No
         ("Aside<C, C::pingpong>", "aside", "[C::consumers]"),
         ("uint64_t", "turn", "[C::consumers]"),
         ("Cursor", "next", "[C::consumers]"),
-        ("Cursor", "c_begin", "[C::c_first ? RECORDS : 1]"),
-        ("uint64_t", "c_there", "[C::c_first ? RECORDS : 1]"),
+        ("Cursor", "c_begin", "[C::c_shown ? RECORDS : 1]"),
+        ("uint64_t", "c_there", "[C::c_shown ? RECORDS : 1]"),
         ("uint64_t", "c_full", "[C::c_staged ? C::consumers : 1]"),
         ("Gathered", "gathered", "[C::k_parts > 1 ? 1 : 0]"),
     ]

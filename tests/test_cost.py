@@ -178,7 +178,8 @@ def test_wider_values_take_longer_to_store(output: str, size: int) -> None:
         ("beta: 1, c: f16", "c2"),
         ("beta: 1, c: f32", "c4"),
         ("beta: 1, ldc: 129", "c2"),
-        ("bias: n", "bias"),
+        ("bias: m", "bias"),
+        ("bias: n, beta: 1", "bias"),
         ("activation: relu", "relu"),
         ("activation: gelu, bias: m", "gelu"),
         ("activation: gelu_tanh", "gelu_tanh"),
@@ -191,6 +192,31 @@ def test_every_value_goes_through_what_there_is_behind_the_sums(more: str, const
     plain, longer = (f"m: 128, n: 128, k: 64{also}" for also in ("", f", {more}"))
     assert cycles(plain, constants=slow) == SLICE / 2
     assert cycles(longer, constants=slow) == SLICE / 2 + 3 * 64 * 128
+
+
+@pytest.mark.parametrize(
+    ("name", "some"),
+    [
+        ("128x192-c2p", "bias: n"),
+        ("128x192-c2p", "bias: m, activation: relu"),
+        ("128x192-c2p", "bias: n, ldd: 257"),
+        ("128x256", "bias: n, bias_type: f32"),
+        ("64x128", "bias: n, activation: silu"),
+    ],
+)
+def test_a_bias_costs_values_nothing_that_joins_sums_or_comes_with_alpha(
+    name: str, some: str
+) -> None:
+    slow = replace(IDEAL, bias=3.0)
+    text = f"{PAIR}, {some}"
+    assert cycles(text, name=name, constants=slow) == cycles(text, name=name)
+
+
+@pytest.mark.parametrize("slices", [1, 4])
+def test_but_short_sums_wait_for_one_that_comes_with_alpha(slices: int) -> None:
+    slow, some = replace(IDEAL, bias_latency=1e5), f"m: 128, n: 128, k: {64 * slices}, bias: n"
+    assert cycles(some, constants=slow) == cycles(some) + 1e5 / slices
+    assert cycles(f"{some}, gate: pairs", constants=slow) == cycles(f"{some}, gate: pairs")
 
 
 @pytest.mark.usefixtures("nothing_held")
@@ -430,7 +456,14 @@ def test_every_kernel_waits_for_a_first_load(name: str, constant: str) -> None:
 
 @pytest.mark.parametrize(
     ("more", "constant"),
-    [("", "turn_latency"), (", bias: n", "finished_latency"), (", ldd: 257", "finished_latency")],
+    [
+        ("", "turn_latency"),
+        (", bias: n", "turn_latency"),  # it joins the sums
+        (", bias: n, bias_type: f32", "finished_latency"),
+        (", bias: n, beta: 1", "finished_latency"),
+        (", ldd: 257", "finished_latency"),
+        (", ldd: 257, bias: n", "finished_latency"),
+    ],
 )
 def test_turns_have_a_latency_and_another_with_more_than_whole_words_of_alpha_a_b(
     more: str, constant: str
@@ -446,6 +479,7 @@ def test_a_c_that_sums_begin_with_takes_a_time_of_its_own() -> None:
 
     assert takes("128x192-c2p", begun=3.0, c2=5.0) == takes("128x192-c2p") + 3 * 128 * 192
     assert takes("128x256", begun=3.0, c2=5.0) == takes("128x256") + 5 * 64 * 192
+    assert takes("64x128", begun=3.0, c2=5.0) == takes("64x128") + 3 * 64 * 96
 
 
 def test_a_c_that_joins_sums_on_the_way_takes_none() -> None:

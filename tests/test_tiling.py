@@ -236,7 +236,8 @@ def test_every_tile_has_a_width_that_its_kernel_has_code_for(drawn: Cut) -> None
     assert (np.minimum(rows, tiles["width"]) <= tiles["box"]).all()
     assert (tiles["box"] <= launch.boxes[tiles["group"]]).all()
     assert (launch.boxes <= launch.kernel.max_width).all()
-    short = (tiles["k_tiles"] * K_TILE < BEGUN_K) | (not launch.kernel.begins_finer)
+    short = (tiles["k_tiles"] * K_TILE < BEGUN_K) & (not launch.kernel.begins_plain)
+    short |= not launch.kernel.begins_finer
     few = (tiles["flags"] & TILE_FUSED > 0) | (tiles["flags"] & TILE_C_IN_SUMS > 0) & short
     if not launch.kernel.light_finer:
         few |= tiles["flags"] & TILE_BIAS > 0

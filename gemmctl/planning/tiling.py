@@ -191,12 +191,14 @@ def grid(
 ) -> Grid:
     """Cut groups into as few rows of tiles as ``widest`` allows, each as narrow as fits.
 
-    Where D is alpha A B, and be it with a bias that joins the sums, wide tiles have widths in finer
-    steps. Where more than a bias and relu makes D there are fewer widths, but for long sums that
-    begin with C, and only narrow ones where C comes element by element; there only the last row of
-    tiles is narrower. Most kernels have as few behind a bias, and where rows of D are no whole
-    words: all but those that are ``light_finer``. Where K lies across A, the last row of tiles is
-    always narrower: their boxes are longer anyway.
+    Where D is alpha A B, and be it with a bias that joins the sums or comes with alpha, wide tiles
+    have widths in finer steps. Where more than a bias and relu makes D there are fewer widths, but
+    for long sums that begin with C, and only narrow ones where C comes element by element; there
+    only the last row of tiles is narrower. Most kernels have as few behind a bias that neither
+    joins the sums nor comes with alpha, and where rows of D are no whole words: all but those that
+    are ``light_finer``. Parts of a sum have all widths: what is behind it comes where they are
+    added up. Where K lies across A, the last row of tiles is always narrower: their boxes are
+    longer anyway.
 
     The groups of a launch begin at ``starts`` and end with the next one's. ``splits`` are the parts
     of its longest sum over K; no part is shorter than it is worth. Both that and ``widest`` are the
@@ -218,22 +220,26 @@ def grid(
     even = ceil_div(m, ceil_div(m, widest))
     widths = ceil_div(even, WIDTH_STEP) * WIDTH_STEP
     finer = ceil_div(even, FINE_STEP) * FINE_STEP
-    joins = joined(kernel, parts, may_join(problem, groups) & (columns.beta[groups] == 0))
-    first = begun(kernel, parts, may_begin(problem, groups), ends_plain(problem, groups))
-    nothing_behind = (columns.beta[groups] == 0) | first
-    scales = scaled(kernel, parts, may_scale(problem, groups) & nothing_behind)
-    fusing, biased = fused(problem, groups), (columns.bias[groups] != 0) & ~(joins | scales)
-    if kernel.begins_finer:
-        worth = (k >= BEGUN_K) | kernel.begins_plain
-        fusing &= ~(first & light(problem, groups) & worth)
-    bare = (columns.beta[groups] == 0) & ~biased & ~fusing
+    fusing, biased = fused(problem, groups), columns.bias[groups] != 0
+    with_c = c_behind = columns.beta[groups] != 0
+    if kernel.begins and with_c.any():
+        first = begun(kernel, parts, may_begin(problem, groups), ends_plain(problem, groups))
+        c_behind = with_c & ~first
+        if kernel.begins_finer:
+            enough = (k >= BEGUN_K) | kernel.begins_plain
+            fusing &= ~(first & light(problem, groups) & enough)
+    if biased.any():
+        joins = joined(kernel, parts, may_join(problem, groups) & ~with_c)
+        scales = scaled(kernel, parts, may_scale(problem, groups) & ~c_behind)
+        biased &= ~(joins | scales)
+    bare = ~(with_c | biased | fusing)
     plain = bare & problem.columns.whole_words[groups] & (parts == 1)
     has_code = (finer > FINE_FROM) & (finer < FINE_TO) & kernel.finer
     finer = np.where(plain & has_code, finer, widths)
     tiles = ceil_div(m, finer) * wide
     saved = 2 * (widths - finer) * tiles * kernel.rows * k_tiles * K_TILE // WGMMA_FLOP
-    finely = _worth_finer(finer, tiles, saved, _room(kernel, machine), starts)
-    widths = np.where(each(finely, starts, groups), finer, widths)
+    worth = _worth_finer(finer, tiles, saved, _room(kernel, machine), starts)
+    widths = np.where(each(worth, starts, groups), finer, widths)
     broken = ~problem.columns.whole_words[groups]
     few = (fusing | ((biased | broken) & (not kernel.light_finer))) & (parts == 1)
     some_few = bool(few.any())

@@ -52,8 +52,8 @@ class Asked:
     finished: Flags  # whether D is more than alpha A B, or its rows no whole words
     may_begin: Flags  # whether sums may begin with C, of kernels that have that
     ends_plain: Flags  # whether nothing is behind them then that plain sums have not
-    may_join: Flags  # whether a bias may join them, and
-    may_scale: Flags  # whether a bias may come with alpha, likewise, but behind a C
+    may_join: Flags  # whether a bias may join sums, of kernels that have that,
+    may_scale: Flags  # or come with alpha; neither with a C behind the sums
     may_shuffle: Flags  # whether rows of A may come shuffled
     steps: Mapping[str, Floats]  # what each value goes through, by the constant, and how often
 
@@ -255,11 +255,12 @@ def _steps(launches: Grid, asked: Asked) -> tuple[Mapping[str, Floats], Flags, F
     C may be in the sum already: what joins it on the way does so while the other warpgroup
     multiplies, and costs nothing. Nor does a bias that joins it, or comes with alpha.
     """
-    kernel, parts = launches.kernel, launches.parts
-    first = begun(kernel, parts, asked.may_begin, asked.ends_plain)
-    in_sums = first | staged(launches, asked.may_begin)
-    steps, finished, scales = dict(asked.steps), asked.finished, np.zeros_like(first)
-    if in_sums.any():
+    kernel, parts, steps = launches.kernel, launches.parts, dict(asked.steps)
+    finished, first = asked.finished, np.zeros(len(parts), bool)
+    scales = first
+    if "c2" in steps:
+        first = begun(kernel, parts, asked.may_begin, asked.ends_plain)
+        in_sums = first | staged(launches, asked.may_begin)
         steps |= {"c2": steps["c2"] * ~in_sums, "begun": first.astype(float)}
     if "bias" in steps:
         c_behind = np.any([steps[c] for c in ("c2", "c4", "c_element") if c in steps], axis=0)
