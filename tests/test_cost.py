@@ -459,6 +459,8 @@ def test_every_kernel_waits_for_a_first_load(name: str, constant: str) -> None:
     [
         ("", "turn_latency"),
         (", bias: n", "turn_latency"),  # it joins the sums
+        (", activation: relu", "finished_latency"),
+        (", bias: n, activation: relu", "finished_latency"),
         (", bias: n, bias_type: f32", "finished_latency"),
         (", bias: n, beta: 1", "finished_latency"),
         (", ldd: 257", "finished_latency"),

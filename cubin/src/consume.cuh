@@ -31,9 +31,10 @@ __host__ __device__ constexpr bool fusible(int width) {
     return !C::d_across && (width % FUSED_STEP == 0 || width == FUSED_NARROW);
 }
 
-// Those with code for less: a bias and relu, rows of D that are no whole words, and a C that is in the sums. In
-// pingpong kernels all but the finest, elsewhere those above: where warpgroups share tiles it is fetched for longer
-// than fewer rows save, and where K lies across A it would take the compiler a tenth longer.
+// Those with code for less: a bias and relu, rows of D that are no whole words, and a C that is in the sums (where one
+// warpgroup has all of a tile that is apart). In pingpong kernels all but the finest, elsewhere those above: where
+// warpgroups share tiles it is fetched for longer than fewer rows save, and where K lies across A it would take the
+// compiler a tenth longer.
 template <class C>
 __host__ __device__ constexpr bool light(int width) {
     return fusible<C>(width) || (C::pingpong && !C::a_across);

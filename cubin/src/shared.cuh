@@ -43,7 +43,7 @@ struct Shared {
     Aside<C, C::pingpong> aside[C::consumers];
     uint64_t turn[C::consumers];      // to multiply; only where there are two
     Cursor next[C::consumers];        // where its stages begin; pingpong only
-    // Where the C of a tile is in the ring, if its sums begin with it, and whether it is on its way.
+    // Where the C of a tile is in the ring, if its sums begin with it, and whether it is on its way; pingpong only.
     Cursor c_begin[C::c_shown ? RECORDS : 1];
     uint64_t c_there[C::c_shown ? RECORDS : 1];
     const TensorMap* added[C::adds ? C::consumers : 1];  // that of a D that is added to

@@ -93,7 +93,7 @@ class Kernel:
 
     @property
     def begins(self) -> bool:
-        """Whether sums may begin with C, which is read while nobody waits for these."""
+        """Whether sums may begin with C: those of a warpgroup that has all of a tile."""
         alone = self.pingpong or self.consumers == 1
         return alone and not self.d_across and self.output != "f32"
 

@@ -58,7 +58,7 @@ class Constants:
     tile_latency: float = 2020.0
     shared_latency: float = 2400.0  # where two CTAs share an SM
     turn_latency: float = 5030.0  # where warpgroups take turns
-    finished_latency: float = 3800.0  # likewise, of more than alpha A B in whole words
+    finished_latency: float = 3800.0  # likewise, of more than plain sums, or off words
     lined: float = 0.862  # share of that, and of the values' time, where D is written by columns
     shuffled: float = 0.82  # the same, if rows of A come shuffled
     bias_latency: float = 2000.0  # of a bias that comes with alpha, over the tile's slices of K

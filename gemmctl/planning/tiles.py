@@ -93,8 +93,8 @@ TILE = np.dtype(
         ("k0", np.uint32),  # first slice of 64 along K
         ("k_tiles", np.uint32),  # slices along K; 0: nothing to multiply
         ("box", np.uint32),  # rows of A, and of C, that are loaded
-        # Of a bias that joins the sums, these three are columns from n0 on, or along m rows from m0
-        # on, and its address there.
+        # Of a bias that joins the sums or comes with alpha, these four are columns from n0 on, or
+        # along m rows from m0 on, its address there, and its type.
         ("slot", np.uint32),  # of this part, or of the first part to add up
         ("flag", np.uint32),  # which counts the parts of the same tile
         ("readers", np.uint32),  # entries that add up these parts

@@ -47,8 +47,9 @@ PARTS = (1 / 8, 1 / 4, 1 / 3, 1 / 2, 2 / 3, 1)  # shares of the most that are wo
 # Cycles that widths in finer steps cost a CTA at first, and with every tile: fits to 57 lists on an
 # H200, when there was code for them up to 256 (96 tiles of 89 to 121 rows took 6% longer by them).
 FINE_BEGIN, FINE_TILE = 1500, 200
-# From which sums that begin with C have all widths. Below, more code costs more than fewer rows
-# save: K of 768 takes 0.99 of the time with them, 2048 0.94 to 1.00, but 64 to 300 1.01 to 1.09.
+# From which sums of pingpong kernels that begin with C have all widths. Below, more code costs more
+# than fewer rows save: K of 768 takes 0.99 of the time with them, 2048 0.94 to 1.00, but 64 to 300
+# 1.01 to 1.09.
 BEGUN_K = 512
 # Runs of rows in a tile from which they are shuffled: lines of D of 128 bytes leave whole by way of
 # shared memory (`bmm64`, with two runs, took 1.01 of the time on an H100, 1.03 to 1.06 on an H200).
@@ -193,12 +194,12 @@ def grid(
 
     Where D is alpha A B, and be it with a bias that joins the sums or comes with alpha, wide tiles
     have widths in finer steps. Where more than a bias and relu makes D there are fewer widths, but
-    for long sums that begin with C, and only narrow ones where C comes element by element; there
-    only the last row of tiles is narrower. Most kernels have as few behind a bias that neither
-    joins the sums nor comes with alpha, and where rows of D are no whole words: all but those that
-    are ``light_finer``. Parts of a sum have all widths: what is behind it comes where they are
-    added up. Where K lies across A, the last row of tiles is always narrower: their boxes are
-    longer anyway.
+    for sums that begin with C (of pingpong kernels, long ones), and only narrow ones where C comes
+    element by element; there only the last row of tiles is narrower. Most kernels have as few
+    behind a bias that neither joins the sums nor comes with alpha, and where rows of D are no whole
+    words: all but those that are ``light_finer``. Parts of a sum have all widths: what is behind it
+    comes where they are added up. Where K lies across A, the last row of tiles is always narrower:
+    their boxes are longer anyway.
 
     The groups of a launch begin at ``starts`` and end with the next one's. ``splits`` are the parts
     of its longest sum over K; no part is shorter than it is worth. Both that and ``widest`` are the

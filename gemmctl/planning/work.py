@@ -111,7 +111,7 @@ class Work:
     values: Floats  # of a tile that a warpgroup stores
     sum_values: Ints | int  # of an entry that adds up parts
     scaled: Flags  # whether a bias comes with alpha
-    finished: Flags  # and what follows: of Asked
+    finished: Flags  # whether D is more than plain sums behind these, and what follows: of Asked
     read: Floats
     tall: Floats  # bytes of A by how many times TALL_ROWS more their boxes have
     again: Floats  # bytes that tiles read again
@@ -253,7 +253,8 @@ def _steps(launches: Grid, asked: Asked) -> tuple[Mapping[str, Floats], Flags, F
     """What each value goes through; whether D is finished behind sums, and a bias comes with alpha.
 
     C may be in the sum already: what joins it on the way does so while the other warpgroup
-    multiplies, and costs nothing. Nor does a bias that joins it, or comes with alpha.
+    multiplies, and costs nothing. Nor does a bias that joins it, or comes with alpha: with the
+    former D is as finished as without one.
     """
     kernel, parts, steps = launches.kernel, launches.parts, dict(asked.steps)
     finished, first = asked.finished, np.zeros(len(parts), bool)
@@ -267,8 +268,8 @@ def _steps(launches: Grid, asked: Asked) -> tuple[Mapping[str, Floats], Flags, F
         joins = joined(kernel, parts, asked.may_join & ~c_behind)
         scales = scaled(kernel, parts, asked.may_scale & ~c_behind)
         steps["bias"] = steps["bias"] * ~(joins | scales)
-        in_words = np.asarray(steps.get("element", 0.0)) == 0
-        finished = finished & ~(joins & in_words & ~first)
+        else_plain = np.asarray(steps.get("element", 0.0) + steps.get("relu", 0.0)) == 0
+        finished = finished & ~(joins & else_plain & ~first)
     return steps, finished, scales
 
 

@@ -371,23 +371,30 @@ def test_a_bias_comes_with_alpha_at_every_width(
         repeat_alike(session, made, 100)
 
 
-@every_fusing_kernel
-@pytest.mark.parametrize(
-    "more",
-    [
+# Of a type that joins no sums, along n of kernels in which it does not come with alpha either.
+BIASED_BEHIND = [
+    (of, more)
+    for of in FUSING
+    for more in (
         "bias: n, bias_type: f32, alpha: 2",
         "bias: m, bias_type: f32, alpha: 2",
         "bias: n, bias_type: f32, alpha: -1, activation: relu, ldd: 137",
-    ],
+        "bias: m, bias_type: f32, alpha: -1, activation: relu, ldd: 137",
+    )
+    if not (of.scales_bias and "bias: n" in more)
+]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "more"), BIASED_BEHIND, ids=[f"{named(of)}-{more}" for of, more in BIASED_BEHIND]
 )
-def test_a_bias_is_right_at_every_width_that_it_has_code_for(
+def test_a_bias_behind_the_sums_is_right_at_every_width_that_it_has_code_for(
     device: CudaDevice, kernel: Kernel, more: str
 ) -> None:
     step = WIDTH_STEP if kernel.light_finer else FUSED_STEP
     widths = range(step, kernel.max_width + 1, step)
     made, spec = at_widths(kernel, widths, f", {more}"), DataSpec("int", 12)
-    behind = TILE_BIAS_SCALED if kernel.scales_bias and "bias: n" in more else TILE_BIAS
-    assert (made.launches[0].tiles["flags"] & behind).all()
+    assert (made.launches[0].tiles["flags"] & TILE_BIAS).all()
     with ran(device, made, spec) as session:
         assert wrong(made, session, spec) == []
         repeat_alike(session, made, 100)

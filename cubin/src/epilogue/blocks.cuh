@@ -1,4 +1,4 @@
-// What no plain tile has: C, a bias, an activation, a gate, rows off 16 bytes.
+// What no plain tile has: a C or a bias behind its sums, an activation, a gate, rows off 16 bytes.
 #pragma once
 
 #include <cstdint>

@@ -17,7 +17,7 @@ struct Ending {
         alpha = __uint_as_float(words.z);
         beta = __uint_as_float(words.w);
     }
-    // D is the sums, with alpha, or their relu, and its rows consist of whole 16-byte words.
+    // D is the sums, with alpha and what comes with that, or their relu, and its rows consist of whole 16-byte words.
     __device__ __forceinline__ bool plain() const {
         return splits == 0 && (flags & (TILE_WORDS | TILE_FUSED | TILE_BIAS)) == TILE_WORDS;
     }
