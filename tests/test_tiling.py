@@ -404,6 +404,14 @@ def test_every_choice_is_considered_once_and_has_few_parts_for_each_cluster(
             assert 0 < launch.slots <= MOST_PARTS * launch.room
 
 
+def test_sums_that_begin_with_c_are_in_no_more_parts_for_being_cut_into_other_widths() -> None:
+    # Whole or in two parts, which begin with no C: 66 tiles of 112 rows, and not 132 of 64.
+    some, of = make_problem("m: 200, n: 8448, k: 65536, beta: 1"), kernel("128x192-c2p")
+    found = considered(some, of, Machine(132))
+    assert {Choice("128x192-c2p", 112), Choice("128x192-c2p", 112, 2)} <= set(found)
+    assert [launch_of(some, of, 112, parts).whole.sum() for parts in (1, 2)] == [66, 66]
+
+
 @pytest.mark.parametrize(
     ("choice", "written"),
     [(Choice("64x128", 96), "64x128 w96"), (Choice("128x256-c2", 256, 2), "128x256-c2 w256 k/2")],

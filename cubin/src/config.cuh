@@ -49,7 +49,8 @@ struct Config {
     static constexpr int copying = b_unaligned ? 64 : 0;  // threads that copy B
     // Whether sums may begin with beta C, which then comes before the operands.
     static constexpr bool c_first = (pingpong || consumers == 1) && Output::half && !d_across;
-    static constexpr bool c_shown = c_first && pingpong;  // and who begins with it has to be shown where it is
+    static constexpr bool c_shown = c_first && pingpong;   // and who begins with it has to be shown where it is,
+    static constexpr bool c_apart = c_first && !pingpong;  // or has code of its own for it (consume.cuh)
     // Whether it may join them on the way, by the staging buffers (staged.cuh).
     static constexpr bool c_staged = !pingpong && consumers > 1 && Output::half && !d_across && !b_unaligned;
     // Whether a bias may join the sums. Where warpgroups share tiles the main loop would take an

@@ -181,7 +181,7 @@ __device__ __forceinline__ bool consume_tile(Shared<C>& shared, const Params& pa
     // Where one warpgroup has all of a tile, what begins with C is apart, and only what then ends like a plain one: else
     // plain tiles would jump over that code.
     constexpr uint32_t begun = 1;  // which no tile is wide
-    const bool begins = C::c_first && C::consumers == 1 && adds_up<C>() && tile.flags & TILE_C_IN_SUMS;
+    const bool begins = C::c_apart && adds_up<C>() && tile.flags & TILE_C_IN_SUMS;
     switch (slices.count == 0 ? 0 : begins ? begun : tile.width) {
         case 0:
             begin_turn(0);
@@ -213,7 +213,7 @@ __device__ __forceinline__ bool consume_tile(Shared<C>& shared, const Params& pa
             break;
 #define WIDTH_OF(w, apart)                                                                    \
     case w:                                                                                   \
-        if constexpr (has_code<C>(w) && !(apart && fine(w))) {                                \
+        if constexpr (has_code<C>(w)) {                                                       \
             constexpr std::bool_constant<fusible<C>(w)> fuses;                                \
             Sums<C, w> sums;                                                                  \
             constexpr Joining c = apart ? Joining::first : joining<C>(w);                     \
@@ -300,7 +300,7 @@ __device__ __forceinline__ bool consume_tile(Shared<C>& shared, const Params& pa
 #undef WIDTH
 #define WIDTH(w) WIDTH_OF(w, true)
         default:
-            if constexpr (C::c_first && C::consumers == 1) switch (tile.width) {
+            if constexpr (C::c_apart) switch (tile.width) {
                 WIDTHS_UP_TO_128(WIDTH)
             }
 #undef WIDTH

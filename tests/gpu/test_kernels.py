@@ -178,6 +178,13 @@ def repeat_alike(session: CudaSession, made: Plan, times: int) -> None:
         assert np.array_equal(session.read(begin, end), first)
 
 
+def right_and_alike(device: CudaDevice, made: Plan, spec: DataSpec, times: int) -> None:
+    """Nothing is wrong with a first run, and so many more give the same bits."""
+    with ran(device, made, spec) as session:
+        assert wrong(made, session, spec) == []
+        repeat_alike(session, made, times)
+
+
 def named(kernel: Kernel) -> str:
     layouts = f"{kernel.a_layout[0]}{kernel.b_layout[0]}{kernel.d_layout[0]}"
     return f"{kernel.name}-{kernel.operand}-{kernel.output}-{layouts}"
@@ -210,6 +217,14 @@ def test_every_kernel_is_right_on_a_d_by_columns(
         assert wrong(made, session, spec) == []
 
 
+def widths_of(kernel: Kernel, step: int, *, finer: bool) -> set[int]:
+    """A kernel's widths in such steps and, if ``finer``, those it has in steps of FINE_STEP."""
+    widths = set(range(step, kernel.max_width + 1, step))
+    if finer and kernel.finer:
+        widths.update(range(FINE_FROM, min(FINE_TO, kernel.max_width), FINE_STEP))
+    return widths
+
+
 def at_widths(kernel: Kernel, widths: Collection[int], more: str = "", k: int = 136) -> Plan:
     """Groups as high as each width and, but for the last rows, twice as high."""
     groups = []
@@ -229,13 +244,9 @@ def test_every_kernel_is_right_at_every_width_that_it_has_code_for(
     device: CudaDevice, kernel: Kernel, kind: data.Kind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tiling, "FINE_BEGIN", -np.inf)  # finer widths, worth it or not
-    widths = set(range(WIDTH_STEP, kernel.max_width + 1, WIDTH_STEP))
-    if kernel.finer:
-        widths.update(range(FINE_FROM, min(FINE_TO, kernel.max_width), FINE_STEP))
+    widths = widths_of(kernel, WIDTH_STEP, finer=True)
     made, spec = at_widths(kernel, widths), DataSpec(kind, 12)
-    with ran(device, made, spec) as session:
-        assert wrong(made, session, spec) == []
-        repeat_alike(session, made, 10)
+    right_and_alike(device, made, spec, 10)
 
 
 @pytest.mark.parametrize("kind", data.KINDS)
@@ -267,9 +278,7 @@ def test_rows_come_shuffled_at_every_width_that_has_whole_runs_of_them(
     made = planned_as(text, kernel, kernel.max_width)
     (launch,), spec = made.launches, DataSpec(kind, 14)
     assert set(widths) <= set(launch.widths[launch.shuffled].tolist())
-    with ran(device, made, spec) as session:
-        assert wrong(made, session, spec) == []
-        repeat_alike(session, made, 100)
+    right_and_alike(device, made, spec, 100)
 
 
 @pytest.mark.parametrize("high", [40, 192, 256])
@@ -314,15 +323,11 @@ def test_a_bias_joins_sums_of_every_width(
 ) -> None:
     monkeypatch.setattr(tiling, "FINE_BEGIN", -np.inf)  # finer widths, worth it or not
     step = FUSED_STEP if kernel.a_across and "ldd" in more else WIDTH_STEP
-    widths = set(range(step, kernel.max_width + 1, step))
-    if kernel.finer and "ldd" not in more:
-        widths.update(range(FINE_FROM, FINE_TO, FINE_STEP))
+    widths = widths_of(kernel, step, finer="ldd" not in more)
     bias = f", bias: {along}, bias_type: {kernel.operand}{more}"
     made, spec = at_widths(kernel, widths, bias), DataSpec(kind, 12)
     assert (made.launches[0].tiles["flags"] & TILE_JOINED).all()
-    with ran(device, made, spec) as session:
-        assert wrong(made, session, spec) == []
-        repeat_alike(session, made, 100)
+    right_and_alike(device, made, spec, 100)
 
 
 @pytest.mark.parametrize("kind", data.KINDS)
@@ -339,9 +344,7 @@ def test_sums_take_c_in_at_every_width_that_has_code_for_it(
     k = BEGUN_K if kernel.begins else STAGED_K
     made, spec = at_widths(kernel, widths, of_c, k), DataSpec(kind, 12)
     assert (made.launches[0].tiles["flags"] & TILE_C_IN_SUMS).all()
-    with ran(device, made, spec) as session:
-        assert wrong(made, session, spec) == []
-        repeat_alike(session, made, 100)
+    right_and_alike(device, made, spec, 100)
 
 
 @pytest.mark.parametrize("kind", data.KINDS)
@@ -360,15 +363,10 @@ def test_a_bias_comes_with_alpha_at_every_width(
 ) -> None:
     monkeypatch.setattr(tiling, "FINE_BEGIN", -np.inf)  # finer widths, worth it or not
     few = "ldd" in more or "silu" in more
-    step = FUSED_STEP if few else WIDTH_STEP
-    widths = set(range(step, kernel.max_width + 1, step))
-    if kernel.finer and not few:
-        widths.update(range(FINE_FROM, min(FINE_TO, kernel.max_width), FINE_STEP))
+    widths = widths_of(kernel, FUSED_STEP if few else WIDTH_STEP, finer=not few)
     made, spec = at_widths(kernel, widths, f", bias: n, {more}"), DataSpec(kind, 12)
     assert (made.launches[0].tiles["flags"] & TILE_BIAS_SCALED).all()
-    with ran(device, made, spec) as session:
-        assert wrong(made, session, spec) == []
-        repeat_alike(session, made, 100)
+    right_and_alike(device, made, spec, 100)
 
 
 # Of a type that joins no sums, along n of kernels in which it does not come with alpha either.
@@ -395,9 +393,7 @@ def test_a_bias_behind_the_sums_is_right_at_every_width_that_it_has_code_for(
     widths = range(step, kernel.max_width + 1, step)
     made, spec = at_widths(kernel, widths, f", {more}"), DataSpec("int", 12)
     assert (made.launches[0].tiles["flags"] & TILE_BIAS).all()
-    with ran(device, made, spec) as session:
-        assert wrong(made, session, spec) == []
-        repeat_alike(session, made, 100)
+    right_and_alike(device, made, spec, 100)
 
 
 @pytest.mark.parametrize("kind", ["int", "normal"])
@@ -415,9 +411,7 @@ def test_every_kernel_is_right_where_the_last_columns_of_tiles_are_narrower(
     assert len(joined.groups) > len(groups)
     launch = tiles.cut(made.exchanged, joined, Choice(kernel.name, width))
     made = replace(made, launches=(launch,))
-    with ran(device, made, spec) as session:
-        assert wrong(made, session, spec) == []
-        repeat_alike(session, made, 100)
+    right_and_alike(device, made, spec, 100)
 
 
 @pytest.mark.parametrize("kind", data.KINDS)
@@ -456,9 +450,7 @@ def test_c_joins_sums_on_the_way_beside_others_and_they_are_the_same_every_time(
     joins = made.launches[0].tiles["flags"] & TILE_C_IN_SUMS > 0
     assert 0.5 < joins.mean() < 1
     spec = DataSpec(kind, 39)
-    with ran(device, made, spec) as session:
-        assert wrong(made, session, spec) == []
-        repeat_alike(session, made, 100)
+    right_and_alike(device, made, spec, 100)
 
 
 # What has as many widths as alpha A B has, of kernels in which a group's tiles may have two.
@@ -493,9 +485,7 @@ def test_a_group_of_tiles_of_two_heights_is_right(
     made = planned_as(text, kernel, kernel.max_width)
     launch, spec = made.launches[0], DataSpec(kind, 43)
     assert (launch.tiles["width"] < launch.widths[launch.tiles["group"]]).any()
-    with ran(device, made, spec) as session:
-        assert wrong(made, session, spec) == []
-        repeat_alike(session, made, 100)
+    right_and_alike(device, made, spec, 100)
 
 
 @pytest.mark.parametrize("kind", data.KINDS)
@@ -518,9 +508,7 @@ def test_groups_of_few_rows_beside_those_of_many_are_right(
     (made,) = plan.make([some], KERNELS, device.machine, chosen=chosen)
     assert made.apart and made.streams == 2
     spec = DataSpec(kind, 45)
-    with ran(device, made, spec) as session:
-        assert wrong(made, session, spec) == []
-        repeat_alike(session, made, 100)
+    right_and_alike(device, made, spec, 100)
 
 
 # Rows of C and D in whole words of four elements, in words of other lengths, and at odd places:
@@ -579,9 +567,7 @@ def test_every_kernel_is_right_wherever_operands_begin(
 ) -> None:
     made, spec = planned(begun(kernel), kernel), DataSpec(kind, 71)
     assert made.packing.bytes
-    with ran(device, made, spec) as session:
-        assert wrong(made, session, spec) == []
-        repeat_alike(session, made, 100)
+    right_and_alike(device, made, spec, 100)
 
 
 @every_fusing_kernel
@@ -599,9 +585,7 @@ def test_what_is_fused_is_right_wherever_c_and_d_begin(
     device: CudaDevice, kernel: Kernel, more: str
 ) -> None:
     made, spec = planned(begun(kernel, more), kernel), DataSpec("normal", 73)
-    with ran(device, made, spec) as session:
-        assert wrong(made, session, spec) == []
-        repeat_alike(session, made, 10)
+    right_and_alike(device, made, spec, 10)
 
 
 @pytest.mark.parametrize("beta", [0, 1])
@@ -666,9 +650,7 @@ def test_sums_of_32_bits_are_added_to_d_beside_others_and_the_same_every_time(
     assert added.any()
     assert not added.all()
     spec = DataSpec(kind, 29)
-    with ran(device, made, spec) as session:
-        assert wrong(made, session, spec) == []
-        repeat_alike(session, made, 100)
+    right_and_alike(device, made, spec, 100)
 
 
 # Around the widths that have code for it, and with sums of one slice, of as many as the ring has
@@ -718,9 +700,7 @@ def test_sums_begin_with_c_beside_others_and_are_the_same_every_time(
     ):
         assert share < (made.launches[0].tiles["flags"] & flag > 0).mean() < 1
     spec = DataSpec(kind, 37)
-    with ran(device, made, spec) as session:
-        assert wrong(made, session, spec) == []
-        repeat_alike(session, made, 100)
+    right_and_alike(device, made, spec, 100)
 
 
 # Widths and heights around the edges of a block of 64 columns, of the eights that a gate takes, and
@@ -1093,9 +1073,7 @@ def test_an_unaligned_b_is_right_wherever_its_rows_begin_and_end(
     )
     made = planned(f"{head_of(kernel)}  - {{name: x, groups: [{groups}]}}\n", kernel)
     spec = DataSpec("int", 59)
-    with ran(device, made, spec) as session:
-        assert wrong(made, session, spec) == []
-        repeat_alike(session, made, 100)
+    right_and_alike(device, made, spec, 100)
 
 
 @pytest.mark.parametrize("kernel", UNALIGNED, ids=named)
