@@ -27,6 +27,11 @@ from gemmctl.kernels.constants import (
     ELEMENTS_WIDTH,
     FUSED_NARROW,
     K_TILE,
+    KIND_ACTIVATION,
+    KIND_BIAS,
+    KIND_BIAS_TYPE,
+    KIND_C_TYPE,
+    KIND_GATE,
     MAPS,
     NARROW_ROWS,
     RECORDS,
@@ -39,7 +44,6 @@ from gemmctl.kernels.constants import (
     TILE_ADDED,
     TILE_ALONE,
     TILE_BACKWARD,
-    TILE_BIAS,
     TILE_BIAS_SCALED,
     TILE_C_IN_SUMS,
     TILE_EIGHTS,
@@ -48,6 +52,7 @@ from gemmctl.kernels.constants import (
     TILE_JOINED,
     TILE_JOINED_M,
     TILE_ONCE,
+    TILE_PLUS,
     TILE_RELU,
     TILE_RESIDUES,
     TILE_SHUFFLED,
@@ -56,6 +61,8 @@ from gemmctl.kernels.constants import (
     WIDTHS,
 )
 from gemmctl.kernels.cubins import Kernel
+from gemmctl.lists.problem import ACTIVATIONS, BIASES, GATES
+from gemmctl.operands import dtypes
 from gemmctl.planning import plan, tables
 from gemmctl.planning.epilogue import ADDED_HELD, ADDED_K, ADDED_WHOLE, MIXED_K, SHUFFLED_K
 from gemmctl.planning.exchange import exchanged
@@ -76,8 +83,9 @@ from gemmctl.planning.tiling import BEGUN_K, MIN_SPLIT_K_TILES, Choice, Machine,
 from sources import members, size
 from support import cut_as, make_problem
 
-WORDS, FUSED, GATED = TILE_WORDS, TILE_FUSED, TILE_GATED
+WORDS, FUSED, PLUS, GATED = TILE_WORDS, TILE_FUSED, TILE_PLUS, TILE_GATED
 ALONG_M = TILE_JOINED | TILE_JOINED_M
+ADDED_GATED = WORDS | FUSED | PLUS | GATED | TILE_EIGHTS
 
 
 def parts(launch: Launch) -> npt.NDArray[np.void]:
@@ -143,34 +151,34 @@ def test_what_is_not_split_sums_all_of_k(drawn: Cut) -> None:
     [
         ("n: 64", "bf16", WORDS),
         ("n: 64, alpha: 2", "bf16", WORDS),
-        ("n: 64, beta: 1", "bf16", WORDS | FUSED),
+        ("n: 64, beta: 1", "bf16", WORDS | FUSED | PLUS),
         ("n: 60, ldd: 64", "bf16", 0),
         ("n: 64, ldd: 68", "bf16", 0),
         ("n: 60, ldd: 68", "f32", WORDS),
         ("n: 62, ldd: 68", "f32", 0),
         ("n: 60, ldd: 70", "f32", 0),
         ("n: 64, bias: n", "bf16", WORDS | TILE_BIAS_SCALED),
-        ("n: 64, bias: m", "bf16", WORDS | TILE_BIAS),
-        ("n: 63, bias: m", "bf16", TILE_BIAS),
-        ("n: 64, bias: n, beta: 1", "bf16", WORDS | FUSED),
+        ("n: 64, bias: m", "bf16", WORDS | PLUS),
+        ("n: 63, bias: m", "bf16", PLUS),
+        ("n: 64, bias: n, beta: 1", "bf16", WORDS | FUSED | PLUS),
         ("n: 64, bias: n, activation: silu", "bf16", WORDS | FUSED | TILE_BIAS_SCALED),
-        ("n: 64, bias: m, activation: silu", "bf16", WORDS | FUSED),
-        ("n: 64, bias: n, gate: halves", "bf16", WORDS | FUSED | GATED | TILE_EIGHTS),
+        ("n: 64, bias: m, activation: silu", "bf16", WORDS | FUSED | PLUS),
+        ("n: 64, bias: n, gate: halves", "bf16", ADDED_GATED),
         ("n: 64, activation: relu", "bf16", WORDS | TILE_RELU),
         ("n: 63, activation: relu, alpha: 2", "f32", TILE_RELU),
-        ("n: 64, activation: relu, beta: 1", "bf16", WORDS | FUSED),
+        ("n: 64, activation: relu, beta: 1", "bf16", WORDS | FUSED | PLUS),
         ("n: 64, activation: relu, bias: n", "bf16", WORDS | TILE_RELU | TILE_BIAS_SCALED),
-        ("n: 64, activation: relu, bias: m", "bf16", WORDS | TILE_RELU | TILE_BIAS),
+        ("n: 64, activation: relu, bias: m", "bf16", WORDS | TILE_RELU | PLUS),
         ("n: 64, activation: relu, gate: halves", "bf16", WORDS | FUSED | GATED | TILE_EIGHTS),
         ("n: 64, activation: gelu", "bf16", WORDS | FUSED),
         ("n: 64, gate: halves", "bf16", WORDS | FUSED | GATED | TILE_EIGHTS),
         ("n: 60, gate: pairs", "bf16", FUSED | GATED),
-        ("n: 64, beta: 1, ldc: 65", "bf16", WORDS | FUSED | TILE_RESIDUES),
-        ("n: 63, beta: 1, inplace: true", "bf16", FUSED | TILE_RESIDUES),
-        ("n: 64, beta: 1, ldc: 72", "bf16", WORDS | FUSED),
-        ("n: 64, beta: 1, ldc: 65, gate: pairs", "bf16", WORDS | FUSED | GATED | TILE_EIGHTS),
-        (f"n: 64, beta: 1, ldc: {2**36 - 1}", "bf16", WORDS | FUSED | TILE_RESIDUES),
-        (f"n: 64, beta: 1, ldc: {2**36 + 1}", "bf16", WORDS | FUSED),  # 2^40 bytes to the next
+        ("n: 64, beta: 1, ldc: 65", "bf16", WORDS | FUSED | PLUS | TILE_RESIDUES),
+        ("n: 63, beta: 1, inplace: true", "bf16", FUSED | PLUS | TILE_RESIDUES),
+        ("n: 64, beta: 1, ldc: 72", "bf16", WORDS | FUSED | PLUS),
+        ("n: 64, beta: 1, ldc: 65, gate: pairs", "bf16", ADDED_GATED),
+        (f"n: 64, beta: 1, ldc: {2**36 - 1}", "bf16", WORDS | FUSED | PLUS | TILE_RESIDUES),
+        (f"n: 64, beta: 1, ldc: {2**36 + 1}", "bf16", WORDS | FUSED | PLUS),  # 2^40 bytes a step
         ("n: 64, ldc: 65", "bf16", WORDS),
     ],
 )
@@ -183,21 +191,48 @@ def test_a_tile_says_whether_d_has_whole_16_byte_words_and_what_comes_behind_alp
 
 
 @pytest.mark.parametrize(
+    ("changes", "name", "said"),
+    [
+        ("alpha: 2", "128x256", ("none", "none", "none")),
+        ("bias: m, bias_type: f32", "128x256", ("m", "none", "none")),
+        ("bias: n, bias_type: f16, beta: 1, c: f32", "128x256", ("n", "none", "none")),
+        ("bias: n", "128x256", ("none", "none", "none")),  # it comes with alpha
+        ("bias: m", "128x192-c2p", ("none", "none", "none")),  # it joins the sums
+        ("activation: relu", "128x256", ("none", "none", "none")),  # which has a flag
+        ("activation: relu, beta: 1", "128x256", ("none", "relu", "none")),
+        ("activation: silu, gate: halves", "64x128", ("none", "silu", "halves")),
+        ("activation: gelu, gate: pairs, bias: n", "128x192-c2p", ("n", "gelu", "pairs")),
+        ("activation: gelu_tanh, d: f32", "64x128-k2", ("none", "gelu_tanh", "none")),
+    ],
+)
+def test_a_tile_says_which_bias_activation_and_gate_are_behind_its_sums(
+    changes: str, name: str, said: tuple[str, str, str]
+) -> None:
+    some = make_problem(f"m: 64, n: 64, k: 64, {changes}")
+    (group,) = some.groups
+    (kinds,) = set(launch_of(some, kernel(name, group.d)).tiles["kinds"].tolist())
+    bias, activation = kinds >> KIND_BIAS & 3, kinds >> KIND_ACTIVATION & 7
+    assert (BIASES[bias], ACTIVATIONS[activation], GATES[kinds >> KIND_GATE & 3]) == said
+    types = kinds >> KIND_BIAS_TYPE & 3, kinds >> KIND_C_TYPE & 3
+    assert types == (dtypes.BY_NAME[group.bias_type].code, dtypes.BY_NAME[group.c].code)
+
+
+@pytest.mark.parametrize(
     ("changes", "flags"),
     [
         ({}, TILE_ADDED),
         ({"alpha": -2, "n": 60, "ldd": 68}, TILE_ADDED),
         # The L2 adds more slowly than memory moves D.
-        ({"k": ADDED_K - 1}, WORDS | FUSED),
-        ({"beta": 2}, WORDS | FUSED),
+        ({"k": ADDED_K - 1}, WORDS | FUSED | PLUS),
+        ({"beta": 2}, WORDS | FUSED | PLUS),
         ({"beta": 0}, WORDS),
-        ({"alpha": 0}, WORDS | FUSED),  # of no depth
-        ({"inplace": "false"}, WORDS | FUSED),
+        ({"alpha": 0}, WORDS | FUSED | PLUS),  # of no depth
+        ({"inplace": "false"}, WORDS | FUSED | PLUS),
         ({"d": "bf16"}, WORDS | TILE_C_IN_SUMS),  # its sum is rounded once
-        ({"n": 62, "ldd": 64}, FUSED),  # TMA adds whole words
-        ({"ldd": 66}, FUSED | TILE_RESIDUES),
-        ({"bias": "n"}, WORDS | FUSED),
-        ({"activation": "relu"}, WORDS | FUSED),
+        ({"n": 62, "ldd": 64}, FUSED | PLUS),  # TMA adds whole words
+        ({"ldd": 66}, FUSED | PLUS | TILE_RESIDUES),
+        ({"bias": "n"}, WORDS | FUSED | PLUS),
+        ({"activation": "relu"}, WORDS | FUSED | PLUS),
     ],
     ids=str,
 )
@@ -276,12 +311,12 @@ def test_the_more_of_d_the_l2_holds_the_shorter_are_sums_that_it_adds(
         ("beta: 1, bias: m", WORDS | ALONG_M | TILE_C_IN_SUMS),
         ("beta: 1, bias: n", WORDS | TILE_JOINED | TILE_C_IN_SUMS),
         ("beta: 0", WORDS),
-        ("beta: 1, alpha: 0.5", WORDS | FUSED),  # which would multiply C, too
-        ("beta: 1, c: f32", WORDS | FUSED),
-        ("beta: 1, c: f16", WORDS | FUSED),
-        ("beta: 1, ldc: 65", WORDS | FUSED | TILE_RESIDUES),
-        ("beta: 1, gate: pairs", WORDS | FUSED | GATED | TILE_EIGHTS),
-        ("beta: 1, d: f32, c: f32", WORDS | FUSED),  # each multiplication would round C's last bits
+        ("beta: 1, alpha: 0.5", WORDS | FUSED | PLUS),  # which would multiply C, too
+        ("beta: 1, c: f32", WORDS | FUSED | PLUS),
+        ("beta: 1, c: f16", WORDS | FUSED | PLUS),
+        ("beta: 1, ldc: 65", WORDS | FUSED | PLUS | TILE_RESIDUES),
+        ("beta: 1, gate: pairs", ADDED_GATED),
+        ("beta: 1, d: f32, c: f32", WORDS | FUSED | PLUS),  # multiplying would round C's last bits
     ],
 )
 def test_pingpong_sums_begin_with_a_c_of_ds_16_bits(changes: str, flags: int) -> None:
@@ -299,11 +334,11 @@ def test_pingpong_sums_begin_with_a_c_of_ds_16_bits(changes: str, flags: int) ->
         ("beta: 1", WORDS | TILE_C_IN_SUMS),
         ("beta: -0.3, inplace: true, activation: relu", WORDS | TILE_RELU | TILE_C_IN_SUMS),
         ("beta: 1, bias: n", WORDS | TILE_BIAS_SCALED | TILE_C_IN_SUMS),
-        ("beta: 1, bias: m", WORDS | FUSED),
-        ("beta: 1, activation: silu", WORDS | FUSED),
-        ("beta: 1, ldd: 65", FUSED),
-        ("beta: 1, alpha: 0.5", WORDS | FUSED),
-        ("beta: 1, d: f32, c: f32", WORDS | FUSED),
+        ("beta: 1, bias: m", WORDS | FUSED | PLUS),
+        ("beta: 1, activation: silu", WORDS | FUSED | PLUS),
+        ("beta: 1, ldd: 65", FUSED | PLUS),
+        ("beta: 1, alpha: 0.5", WORDS | FUSED | PLUS),
+        ("beta: 1, d: f32, c: f32", WORDS | FUSED | PLUS),
     ],
 )
 def test_so_do_those_of_one_warpgroup_if_the_tile_then_ends_like_a_plain_one(
@@ -362,7 +397,7 @@ def test_that_of_shorter_sums_comes_by_the_ring(m: int, k_tiles: int) -> None:
     launch = launch_of(some, kernel("128x256-c2"))
     (made,) = plan.make([some], [launch.kernel])
     (tile,) = launch.tiles
-    assert (ending(launch), tile["c_stages"]) == ([WORDS | FUSED], 2)
+    assert (ending(launch), tile["c_stages"]) == ([WORDS | FUSED | PLUS], 2)
     assert tables.build(launch, made, 0).c_box.tolist() == [tile["box"] // WIDTH_STEP - 1]
 
 
@@ -404,13 +439,13 @@ def test_without_a_whole_sum_nothing_can_begin_or_join_it(name: str, more: str) 
         ("bias: m", WORDS | ALONG_M),
         ("bias: m, activation: relu, ldd: 65", TILE_RELU | ALONG_M),
         ("bias: n, d_layout: col", WORDS | ALONG_M),
-        ("bias: n, bias_type: f32", WORDS | TILE_BIAS),  # three products of bf16 it would take
-        ("bias: n, d: f32", WORDS | TILE_BIAS),
+        ("bias: n, bias_type: f32", WORDS | PLUS),  # three products of bf16 it would take
+        ("bias: n, d: f32", WORDS | PLUS),
         ("bias: n, alpha: 2", WORDS | TILE_JOINED),  # behind which it comes
-        ("bias: m, alpha: 2, beta: 1", WORDS | FUSED),
-        ("bias: n, beta: 1, c: f32", WORDS | FUSED),  # C comes first in what is promised
-        ("bias: n, activation: silu", WORDS | FUSED),
-        ("bias: n, gate: pairs", WORDS | FUSED | GATED | TILE_EIGHTS),
+        ("bias: m, alpha: 2, beta: 1", WORDS | FUSED | PLUS),
+        ("bias: n, beta: 1, c: f32", WORDS | FUSED | PLUS),  # C comes first in what is promised
+        ("bias: n, activation: silu", WORDS | FUSED | PLUS),
+        ("bias: n, gate: pairs", ADDED_GATED),
     ],
 )
 def test_a_bias_of_the_operands_type_joins_pingpong_sums(changes: str, flags: int) -> None:
@@ -432,9 +467,9 @@ def test_a_bias_of_the_operands_type_joins_pingpong_sums(changes: str, flags: in
         ("bias: n, ldd: 65", TILE_BIAS_SCALED),
         ("bias: n, activation: silu", WORDS | FUSED | TILE_BIAS_SCALED),
         ("bias: m, d_layout: col", WORDS | TILE_BIAS_SCALED),  # D^T has it along n
-        ("bias: m", WORDS | TILE_BIAS),
-        ("bias: n, beta: 1, c: f32", WORDS | FUSED),  # C comes first in what is promised
-        ("bias: n, gate: pairs", WORDS | FUSED | GATED | TILE_EIGHTS),
+        ("bias: m", WORDS | PLUS),
+        ("bias: n, beta: 1, c: f32", WORDS | FUSED | PLUS),  # C comes first in what is promised
+        ("bias: n, gate: pairs", ADDED_GATED),
     ],
 )
 @pytest.mark.parametrize("name", ["64x128", "64x128-k4", "128x256", "128x256-c2"])
@@ -454,14 +489,14 @@ def test_a_bias_that_would_join_a_whole_sum_comes_behind_parts_that_are_added_up
     some = make_problem("m: 80, n: 256, k: 4096, bias: n")
     launch = launch_of(some, kernel("128x192-c2p"), splits=4)
     assert set(parts(launch)["flags"].tolist()) == {WORDS}
-    assert set(sums(launch)["flags"].tolist()) == {WORDS | TILE_BIAS}
+    assert set(sums(launch)["flags"].tolist()) == {WORDS | PLUS}
 
 
 def test_parts_of_a_sum_have_nothing_behind_them() -> None:
     some = make_problem(*(f"m: 80, n: 64, k: 4096, {more}" for more in ("bias: n", "beta: 1")))
     launch = launch_of(some, kernel("128x256"), splits=4)
     assert set(parts(launch)["flags"].tolist()) == {WORDS}
-    assert set(sums(launch)["flags"].tolist()) == {WORDS | TILE_BIAS, WORDS | FUSED}
+    assert set(sums(launch)["flags"].tolist()) == {WORDS | PLUS, WORDS | FUSED | PLUS}
 
 
 @pytest.mark.parametrize(

@@ -20,9 +20,9 @@ from gemmctl.kernels.constants import (
     K_TILE,
     REDUCED_ROWS,
     TILE_ADDED,
-    TILE_BIAS,
     TILE_C_IN_SUMS,
     TILE_FUSED,
+    TILE_PLUS,
     TILE_WORDS,
     WIDTH_STEP,
     WIDTHS,
@@ -240,7 +240,7 @@ def test_every_tile_has_a_width_that_its_kernel_has_code_for(drawn: Cut) -> None
     short |= not launch.kernel.begins_finer
     few = (tiles["flags"] & TILE_FUSED > 0) | (tiles["flags"] & TILE_C_IN_SUMS > 0) & short
     if not launch.kernel.light_finer:
-        few |= tiles["flags"] & TILE_BIAS > 0
+        few |= tiles["flags"] & TILE_PLUS > 0
         few |= tiles["flags"] & (TILE_WORDS | TILE_ADDED) == 0
     few &= tiles["splits"] == 0
     fused = tiles["width"][few]

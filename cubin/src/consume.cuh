@@ -100,12 +100,14 @@ __device__ __forceinline__ bool consume_tile(Shared<C>& shared, const Params& pa
     if constexpr (C::joins)
         if (tile.flags & TILE_JOINED) find_pairs_later<C>(*aside.pairs, tile, consumer);
     ColumnBias bias;
-    constexpr uint32_t behind = TILE_FUSED | TILE_BIAS | (C::scales_bias ? TILE_BIAS_SCALED : 0);
+    constexpr uint32_t behind = TILE_PLUS | (C::scales_bias ? TILE_BIAS_SCALED : 0);
     if (!C::d_across && (C::scales_bias || threadIdx.x % 32 == 0) && tile.flags & behind) {
         if constexpr (C::scales_bias) bias.find(tile, part_of<C>(consumer, 0));
-        if (asks(1)) fused.c.find_later(params.groups, tile.group);
-        if (asks(2)) fused.find_bias_later(params.groups, tile.group);
-        if (asks(3)) fused.find_kinds_later(params.groups, tile.group);
+        // Only where it is waited for: of two such copies to one place nobody knows which comes last. (An `if` around
+        // both would take the main loop of 64x128 its uniform registers.)
+        const bool asked = !C::scales_bias || tile.flags & TILE_PLUS;
+        if (asked && asks(1)) fused.c.find_later(params.groups, tile.group);
+        if (asked && asks(2)) fused.find_bias_later(params.groups, tile.group);
     }
     // A tile is given back before its stores: behind them, the fence of release_tile would wait until they have
     // left (350 to 950 cycles), and whoever hands out tiles would wait, too. What more than alpha A B takes of
@@ -152,11 +154,24 @@ __device__ __forceinline__ bool consume_tile(Shared<C>& shared, const Params& pa
             ptx::warpgroup_sync(consumer);
         }
     };
-    // What is not plain. `fuses`: whether there is code for more than a bias and relu.
+    // What is not plain, and its stores. `fuses`: whether there is code for more than a bias and relu.
     const auto store_unplain = [&](auto& sums, const Tile& tile, const Ending& ending, int first_block,
                                    auto fuses) {
         store_blocks<C, decltype(fuses)::value>(sums, shared, ring, tile, ending, target(), fused,
                                                 stage, buffer, first_block, consumer);
+    };
+    // The same without relu and the store, where these are those of a plain tile.
+    const auto finish = [&](auto& sums, const Ending& ending, auto fuses) {
+        constexpr bool all = decltype(fuses)::value;
+        const Kinds kinds(ending.kinds);
+        if (ending.plus()) {
+            ptx::await_copies();
+            ptx::warpgroup_sync(consumer);  // what some threads have asked for is there
+            const uint32_t line = add_for_all<C, all>(sums, shared, ring, tile, kinds, target(), fused, stage,
+                                                      buffer, 0, consumer);
+            add_for_one<C, all>(sums[0], tile, kinds, target(), fused, part_of<C>(consumer, 0), line);
+        }
+        activate<C::gelu_in_pieces>(sums[0], kinds.activation, ending.flags & TILE_GATED);
     };
     bool held = true, kept_used = false;  // the record; a copy of it, which others may still read
     const auto give_back_early = [&](bool kept) {
@@ -235,7 +250,7 @@ __device__ __forceinline__ bool consume_tile(Shared<C>& shared, const Params& pa
                                                        turn, consumer, params);               \
             }                                                                                 \
             if constexpr (C::k_parts > 1) {                                                   \
-                if (!adds_up<C>()) {                                                          \
+                if (!apart && !adds_up<C>()) {                                                \
                     await_room(shared, slices, gathered);                                     \
                     send(sums[0], shared);                                                    \
                     __syncwarp();                                                             \
@@ -253,11 +268,10 @@ __device__ __forceinline__ bool consume_tile(Shared<C>& shared, const Params& pa
                 if (ending.joined())                                                          \
                     join_bias<C, w>(sums, *shared.ones, *aside.pairs,                         \
                                     shared.staging[consumer], ending.flags, consumer);        \
-            if (apart || fine(w) || (C::d_across ? ending.splits == 0 : ending.plain())) {    \
+            if (apart || fine(w) || (C::d_across ? !ending.split() : ending.plain())) {       \
                 /* Where D lies is there; by rows, a later barrier shows it. */               \
                 if (C::d_across && C::pingpong) ptx::warpgroup_sync(consumer);                \
-                if constexpr (!C::d_across) rectify(sums, ending.flags);                      \
-            } else if (C::d_across || ending.splits > 0) {                                    \
+            } else if (C::d_across || ending.split()) {                                       \
                 _Pragma("unroll") for (int i = 0; i < C::blocks; ++i)                         \
                     store_split<C>(sums[i], params, tile, part_of<C>(consumer, i), consumer); \
                 __syncwarp();                                                                 \
@@ -267,9 +281,14 @@ __device__ __forceinline__ bool consume_tile(Shared<C>& shared, const Params& pa
                 give_back_early(C::pingpong);                                                 \
                 add_blocks(sums, kept, 0);                                                    \
                 break;                                                                        \
+            } else if constexpr (light<C>(w) && C::one_store) {                               \
+                finish(sums, ending, fuses);                                                  \
+                __syncwarp(); /* as below */                                                  \
             } else if constexpr (light<C>(w)) {                                               \
-                if constexpr (!C::pingpong) ptx::await_copies();                              \
-                ptx::warpgroup_sync(consumer);                                                \
+                if (C::pingpong || ending.plus()) {                                           \
+                    if constexpr (!C::pingpong) ptx::await_copies();                          \
+                    ptx::warpgroup_sync(consumer);                                            \
+                }                                                                             \
                 Kept kept = keep();                                                           \
                 give_back_early(C::pingpong);                                                 \
                 store_unplain(sums, kept, ending, 0, fuses);                                  \
@@ -278,8 +297,17 @@ __device__ __forceinline__ bool consume_tile(Shared<C>& shared, const Params& pa
                 __syncwarp();                                                                 \
                 break;                                                                        \
             }                                                                                 \
+            if constexpr (!C::d_across) rectify(sums, ending.flags);                          \
             const uint32_t m0 = tile.m0, n0 = tile.n0;                                        \
             if (C::Output::half || !C::pingpong) give_back_early(false);                      \
+            if constexpr (light<C>(w) && C::one_store && !apart)                              \
+                if (!ending.words()) {                                                        \
+                    store_any<typename C::Output, fuses.value>(                               \
+                        sums[0], ending.flags, m0, n0 + part_of<C>(consumer, 0) * 64,         \
+                        target(), shared.staging[consumer], buffer, consumer);                \
+                    __syncwarp();                                                             \
+                    break;                                                                    \
+                }                                                                             \
             if (shuffles<C>(w) && ending.flags & TILE_SHUFFLED) {                             \
                 if constexpr (shuffles<C>(w))                                                 \
                     _Pragma("unroll") for (int i = 0; i < C::blocks; ++i)                     \

@@ -155,10 +155,10 @@ __device__ __forceinline__ void load_c_residues(Shared<C>& shared, const Params&
 
 // One thread of every CTA: keeps the ring full, tile after tile; but for a B that is unaligned.
 template <class C>
-__device__ __forceinline__ void load_operands(Shared<C>& shared, const Params& params, const Tile& first) {
+__device__ __forceinline__ void load_operands(Shared<C>& shared, const Params& params, const Ring& ring,
+                                              const Tile& first) {
     show_first_tile(shared, first);
     const uint32_t rank = C::cluster == 1 ? 0 : ptx::cluster_rank();
-    const Ring& ring = params.ring;
     Cursor stage = {0, 0};
     uint32_t last_group = ~0u;
     for (uint32_t n = 0;; ++n) {
@@ -171,10 +171,10 @@ __device__ __forceinline__ void load_operands(Shared<C>& shared, const Params& p
         // In a cluster, boxes of rows that are not there come later than others. So who has no columns loads those of
         // its peer, of which it stores nothing.
         const int b_row = tile.n0 + (tile.flags & TILE_ALONE ? 0 : rank * C::rows);
-        const bool c_first = C::c_first && tile.flags & TILE_C_IN_SUMS;
+        const bool c_first = C::c_first && adds_up<C>() && tile.flags & TILE_C_IN_SUMS;
         if constexpr (C::c_first) {
             const Cursor begin = stage;
-            if (c_first && adds_up<C>()) load_c(shared, params, maps, tile, b_row, new_group, stage);
+            if (c_first) load_c(shared, params, maps, tile, b_row, new_group, stage);
             if constexpr (C::c_shown) show_c(shared, n, begin);
         }
         const uint32_t bytes = (C::b_unaligned ? 0 : C::b_bytes) + tile.box * C::row_bytes;

@@ -30,7 +30,8 @@ struct alignas(16) Tile {
     uint16_t c_stages;  // that C takes in the ring, behind A and B or before; 0: it comes otherwise, or not
     uint16_t in_turn;   // of the last slices of K: those that warpgroups which share the tile multiply by turns;
                         // of narrow tiles all or none, of others one at least
-    uint32_t splits;
+    uint16_t kinds;   // of what is behind alpha A B (following.cuh)
+    uint16_t splits;
     uint32_t flags;  // TILE_WORDS and so on
     float alpha;
     float beta;
@@ -41,7 +42,7 @@ struct alignas(16) Tile {
     __device__ __forceinline__ uint32_t bias_left() const { return slot; }
     __device__ __forceinline__ uint32_t bias_type() const { return row; }
 };
-static_assert(offsetof(Tile, splits) == 48, "the last four words are read as one");
+static_assert(offsetof(Tile, kinds) == 48, "the last four words are read as one");
 static_assert(sizeof(Tile) == 64, "two 32-byte sectors, and what a bulk copy can move");
 
 struct alignas(MAP_BYTES) TensorMap {
@@ -76,9 +77,6 @@ struct Groups {
     const uint32_t* box;  // of A: which of the Templates of build_maps it has
     const uint32_t* type_c;
     const uint64_t* ptr_bias;
-    const uint32_t* type_bias;
-    const uint32_t* bias_along;
-    const uint32_t* activation;
     const uint32_t* gate;
     const uint32_t* c_box;  // the same of C; WIDTHS: what is added to D where it lies
 };

@@ -51,12 +51,19 @@ TILE_ADDED = 64  # alpha A B is added to D where it lies
 TILE_ONCE = 128  # B, or with operands exchanged A, is read for this tile alone
 TILE_C_IN_SUMS = 256  # beta C is in the sums when they are done, and alpha is 1
 TILE_RELU = 512  # relu comes behind alpha A B or a bias, without the code of what is fused
-TILE_BIAS = 1024  # a bias comes behind alpha A B, likewise
+TILE_PLUS = 1024  # C or a bias is added behind the sums
 TILE_JOINED = 2048  # a bias joins the sums, as one more product of theirs
 TILE_JOINED_M = 4096  # and is along m
 TILE_SHUFFLED = 8192  # rows of A come shuffled
 TILE_ALONE = 16384  # of a cluster's CTAs only the first has columns of D
 TILE_BIAS_SCALED = 32768  # a bias along n is added as the sums are multiplied by alpha
+
+# What is behind a tile's alpha A B + beta C, in one number: from which bit on each stands
+KIND_BIAS = 0  # two bits: along which side
+KIND_BIAS_TYPE = 2  # two
+KIND_ACTIVATION = 4  # three
+KIND_GATE = 7  # two
+KIND_C_TYPE = 9  # two
 
 # With operands exchanged rows of A may come shuffled, within runs of those that make so many bytes
 # of a column of D: each of four threads then has 16 of these (cubin/src/epilogue/shuffled.cuh).

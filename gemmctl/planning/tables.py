@@ -87,12 +87,13 @@ class Tables:
     box: npt.NDArray[np.uint32]  # of A: its rows, by WIDTH_STEP from 0, and WIDTHS more if shuffled
     type_c: npt.NDArray[np.uint32]  # DType.code of C
     ptr_bias: npt.NDArray[np.uint64]  # 0: there is none
-    type_bias: npt.NDArray[np.uint32]  # its DType.code
-    bias_along: npt.NDArray[np.uint32]  # its place in BIASES
-    activation: npt.NDArray[np.uint32]  # its place in ACTIVATIONS
     gate: npt.NDArray[np.uint32]  # its place in GATES
     c_box: npt.NDArray[np.uint32]  # the same of C; WIDTHS: what is added to D where it lies
     tiles: npt.NDArray[np.void]
+    # What kernels read of their tiles (TILE's kinds), and the CPU of a tile's group.
+    type_bias: npt.NDArray[np.uint32]  # the bias's DType.code
+    bias_along: npt.NDArray[np.uint32]  # its place in BIASES
+    activation: npt.NDArray[np.uint32]  # its place in ACTIVATIONS
 
 
 def build(launch: Launch, plan: Plan, base: int) -> Tables:

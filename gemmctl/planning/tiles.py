@@ -14,6 +14,11 @@ from gemmctl.kernels.constants import (
     BIAS_NONE,
     FINE_FROM,
     K_TILE,
+    KIND_ACTIVATION,
+    KIND_BIAS,
+    KIND_BIAS_TYPE,
+    KIND_C_TYPE,
+    KIND_GATE,
     MAPS,
     NARROW_ROWS,
     RECORDS,
@@ -21,7 +26,6 @@ from gemmctl.kernels.constants import (
     TILE_ADDED,
     TILE_ALONE,
     TILE_BACKWARD,
-    TILE_BIAS,
     TILE_BIAS_SCALED,
     TILE_C_IN_SUMS,
     TILE_EIGHTS,
@@ -30,6 +34,7 @@ from gemmctl.kernels.constants import (
     TILE_JOINED,
     TILE_JOINED_M,
     TILE_ONCE,
+    TILE_PLUS,
     TILE_RELU,
     TILE_RESIDUES,
     TILE_SHUFFLED,
@@ -101,7 +106,8 @@ TILE = np.dtype(
         ("row", np.uint32),  # of the parts, where the rows to add up begin
         ("c_stages", np.uint16),  # that C takes in the ring; 0: it comes otherwise, or not
         ("in_turn", np.uint16),  # of its last slices, that warpgroups which share it multiply so
-        ("splits", np.uint32),  # parts that the sum over K is split into; 0: it is not
+        ("kinds", np.uint16),  # of what is behind alpha A B: KIND_BIAS and so on
+        ("splits", np.uint16),  # parts that the sum over K is split into; 0: it is not
         ("flags", np.uint32),  # TILE_WORDS and so on
         ("alpha", np.float32),
         ("beta", np.float32),
@@ -190,6 +196,7 @@ def cut(problem: Problem, planned: Grid, choice: Choice) -> Launch:
     nothing_behind = (beta == 0) | first
     join = joined(kernel, planned.parts, may_join(problem, groups) & nothing_behind)
     scale = scaled(kernel, planned.parts, may_scale(problem, groups) & nothing_behind)
+    biased = (columns.bias[groups] != BIAS_NONE) & ~(join | scale)  # behind the sums
     lightly = light(problem, groups) & nothing_behind
     mixed = shuffled(planned, may_shuffle(problem, groups, kernel))
     relu = lightly & (columns.activation[groups] == ACTIVATION_RELU)
@@ -198,7 +205,7 @@ def cut(problem: Problem, planned: Grid, choice: Choice) -> Launch:
         + on_top * TILE_ADDED
         + (~lightly & ~on_top) * TILE_FUSED
         + relu * TILE_RELU
-        + (lightly & (columns.bias[groups] != 0) & ~(join | scale)) * TILE_BIAS
+        + (~on_top & (biased | ~nothing_behind)) * TILE_PLUS
         + join * TILE_JOINED
         + (join & (columns.bias[groups] == BIAS_M)) * TILE_JOINED_M
         + scale * TILE_BIAS_SCALED
@@ -208,6 +215,13 @@ def cut(problem: Problem, planned: Grid, choice: Choice) -> Launch:
         + c_by_residues(problem, groups) * TILE_RESIDUES
         + _once(planned, problem) * TILE_ONCE
         + mixed * TILE_SHUFFLED
+    )
+    of_group["kinds"] = (
+        biased * columns.bias[groups] << KIND_BIAS
+        | columns.bias_type[groups] << KIND_BIAS_TYPE
+        | ~lightly * columns.activation[groups] << KIND_ACTIVATION
+        | columns.gate[groups] << KIND_GATE
+        | columns.c[groups] << KIND_C_TYPE
     )
     elsewhere = on_top | on_the_way | c_by_elements(problem, groups)
     in_ring = (beta != 0) & ~elsewhere & (planned.k_tiles > 0)
@@ -280,7 +294,7 @@ def _split(tiles: npt.NDArray[np.void], splits: Ints, m: Ints) -> npt.NDArray[np
     chosen["c_stages"] = 0  # what adds up the parts reads C itself
 
     parts, part, of = np.repeat(chosen, splits), within(splits), np.repeat(splits, splits)
-    parts["flags"] &= ~np.uint32(TILE_FUSED | TILE_BIAS)  # nothing is behind a part,
+    parts["flags"] &= ~np.uint32(TILE_FUSED | TILE_PLUS)  # nothing is behind a part,
     parts["alpha"] = 1  # nor is it multiplied
     k_tiles = parts["k_tiles"].astype(np.int64)
     begin, end = k_tiles * part // of, k_tiles * (part + 1) // of

@@ -37,10 +37,10 @@ from gemmctl.kernels.constants import (
     STAGED_FROM,
     STAGED_SLICES,
     TILE_ADDED,
-    TILE_BIAS,
     TILE_BIAS_SCALED,
     TILE_C_IN_SUMS,
     TILE_JOINED,
+    TILE_PLUS,
     TILE_RELU,
     TILE_RESIDUES,
     WIDTH_STEP,
@@ -392,7 +392,7 @@ def test_a_bias_behind_the_sums_is_right_at_every_width_that_it_has_code_for(
     step = WIDTH_STEP if kernel.light_finer else FUSED_STEP
     widths = range(step, kernel.max_width + 1, step)
     made, spec = at_widths(kernel, widths, f", {more}"), DataSpec("int", 12)
-    assert (made.launches[0].tiles["flags"] & TILE_BIAS).all()
+    assert (made.launches[0].tiles["flags"] & TILE_PLUS).all()
     right_and_alike(device, made, spec, 100)
 
 
@@ -695,7 +695,7 @@ def test_sums_begin_with_c_beside_others_and_are_the_same_every_time(
     for flag, share in (
         (TILE_C_IN_SUMS, 0.25 if plain else 0.4),
         (TILE_RELU, 0.1),
-        (TILE_BIAS, 0.05 if plain else 0.1),
+        (TILE_PLUS, 0.05 if plain else 0.1),
         (TILE_BIAS_SCALED if plain else TILE_JOINED, 0.1),
     ):
         assert share < (made.launches[0].tiles["flags"] & flag > 0).mean() < 1

@@ -66,8 +66,8 @@ __device__ __forceinline__ void add_stages(float (&sums)[C::blocks][count], Shar
 template <class C, int count>
 __device__ __forceinline__ void add_c(float (&sums)[C::blocks][count], Shared<C>& shared,
                                       const Ring& ring, const Tile& tile, const SourceC& c,
-                                      Cursor& stage, uint32_t consumer) {
-    const uint32_t thread = threadIdx.x % 128, type = c.type;
+                                      uint32_t type, Cursor& stage, uint32_t consumer) {
+    const uint32_t thread = threadIdx.x % 128;
     const auto add_moved = [&](float (&block)[count], uint32_t at, uint32_t i) {
         if (type == TYPE_BF16)
             add_pairs<PairBf16>(block, at, thread, tile.beta);
@@ -77,7 +77,7 @@ __device__ __forceinline__ void add_c(float (&sums)[C::blocks][count], Shared<C>
             add_words(block, at, thread, tile.beta);
     };
     const auto add_by_residues = [&](float (&block)[count], uint32_t at, uint32_t i) {
-        add_residues(block, at, i, c, residue_pitch(tile.box), thread, tile.beta);
+        add_residues(block, at, i, c, type, residue_pitch(tile.box), thread, tile.beta);
     };
     if (tile.flags & TILE_RESIDUES)
         add_stages(sums, shared, ring, tile, type, stage, consumer, add_by_residues);
@@ -145,13 +145,13 @@ __device__ __forceinline__ void stage_bias(uint32_t line, const Tile& tile, cons
 // Adds C element by element to one of a warpgroup's blocks, if it has to come so.
 template <class C, int count>
 __device__ __forceinline__ void add_single(float (&sums)[count], const Tile& tile, const TargetD& d,
-                                           const SourceC& c, uint32_t gate, uint32_t part) {
+                                           const SourceC& c, const Kinds& kinds, uint32_t part) {
     if constexpr (count <= ELEMENTS_WIDTH / 2) {
         const bool joined = C::c_staged && tile.flags & TILE_C_IN_SUMS;
         if (tile.beta != 0.0f && tile.c_stages == 0 && !joined) {
             const uint32_t thread = ptx::opaque(threadIdx.x % 128), row = tile.m0 + thread % 4 * 2;
-            const Columns columns(tile, part, gate, d.n, thread);
-            add_elements<C::ctas_per_sm == 1 ? 32 : 8>(sums, c, row, columns.of_x, columns.exist,
+            const Columns columns(tile, part, kinds.gate, d.n, thread);
+            add_elements<C::ctas_per_sm == 1 ? 32 : 8>(sums, c, kinds.c_type, row, columns.of_x, columns.exist,
                                                        static_cast<int>(d.m - row), tile.beta);
         }
     }

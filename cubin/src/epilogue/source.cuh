@@ -14,14 +14,11 @@
 // Where a group's C lies, if it has one.
 struct SourceC {
     uint64_t address, ld;
-    uint32_t type;  // differs between groups of one launch
 
     __device__ __forceinline__ void find_later(const Groups& groups, uint32_t group) {
         ptx::copy_later(address, groups.ptr_c[group]);
         ptx::copy_later(ld, groups.ld_c[group]);
-        ptx::copy_later(type, groups.type_c[group]);
     }
-    __device__ __forceinline__ uint64_t row_bytes() const { return ld * (type == TYPE_F32 ? 4 : 2); }
 };
 
 // A number of 32 bits, where others have pairs.
@@ -88,7 +85,7 @@ __device__ __forceinline__ void add_shifted(float (&sums)[count], uint32_t stage
 #pragma unroll
     for (uint32_t e = 0; e < 2; ++e) {
         const uint32_t residue = thread % 4 * 2 + e;
-        const uint32_t shift = static_cast<uint32_t>(c.address + residue * c.row_bytes()) % 16;
+        const uint32_t shift = static_cast<uint32_t>(c.address + residue * c.ld * bytes) % 16;
         from[e] = stage + residue * pitch + residue_lead(residue) * RESIDUE_ROW_BYTES + shift +
                   column * bytes;
     }
@@ -104,11 +101,11 @@ __device__ __forceinline__ void add_shifted(float (&sums)[count], uint32_t stage
 // The same of any type, in stage number `i` of 64 columns.
 template <int count>
 __device__ __forceinline__ void add_residues(float (&sums)[count], uint32_t stage, uint32_t i,
-                                             const SourceC& c, uint32_t pitch, uint32_t thread,
-                                             float beta) {
-    if (c.type == TYPE_BF16)
+                                             const SourceC& c, uint32_t type, uint32_t pitch,
+                                             uint32_t thread, float beta) {
+    if (type == TYPE_BF16)
         add_shifted<PairBf16, 2>(sums, stage, c, pitch, thread, beta);
-    else if (c.type == TYPE_F16)
+    else if (type == TYPE_F16)
         add_shifted<PairF16, 2>(sums, stage, c, pitch, thread, beta);
     else if (i % 2 == thread / 64)
         add_shifted<Word, 4>(sums, stage, c, pitch, thread, beta);
@@ -118,9 +115,9 @@ __device__ __forceinline__ void add_residues(float (&sums)[count], uint32_t stag
 // `first` on, this thread's first, of which `rows` are left. At most `most` are on their way at one time.
 template <int most, int count>
 __device__ __forceinline__ void add_elements(float (&sums)[count], const SourceC& c,
-                                             uint32_t first, const uint32_t (&columns)[2],
+                                             uint32_t type, uint32_t first, const uint32_t (&columns)[2],
                                              const bool (&exist)[2], int rows, float beta) {
-    const uint64_t row_bytes = c.row_bytes(), first_row = c.address + first * row_bytes;
+    const uint64_t row_bytes = c.ld * (type == TYPE_F32 ? 4 : 2), first_row = c.address + first * row_bytes;
     constexpr int batch = count < most ? count : most;
 #pragma unroll
     for (int i = 0; i < count; i += batch) {
@@ -135,13 +132,13 @@ __device__ __forceinline__ void add_elements(float (&sums)[count], const SourceC
                 bits[j] = f32.value ? ptx::load_32(at, wanted) : ptx::load_16(at, wanted);
             }
         };
-        if (c.type == TYPE_F32)
+        if (type == TYPE_F32)
             load(std::true_type());
         else
             load(std::false_type());
 #pragma unroll
         for (int j = 0; j < batch; ++j) {
-            sums[i + j] = fmaf(beta, decode(bits[j], c.type), sums[i + j]);
+            sums[i + j] = fmaf(beta, decode(bits[j], type), sums[i + j]);
             asm volatile("" : "+f"(sums[i + j]));  // here: else the compiler keeps all of C until the last
         }
     }

@@ -7,11 +7,12 @@ from dataclasses import fields
 
 from gemmctl.planning.tables import Tables
 
-GROUP_ARRAYS = [field.name for field in fields(Tables) if field.name != "tiles"]
+_TABLES = [field.name for field in fields(Tables)]
+GROUP_ARRAYS = _TABLES[: _TABLES.index("tiles")]  # what is behind is the CPU's
 
 
 class GroupArrays(ctypes.Structure):
-    """Groups in records.cuh. The arrays of Tables in the same order."""
+    """Groups in records.cuh. The arrays of Tables in front of the tiles, in the same order."""
 
     _fields_ = [(name, ctypes.c_uint64) for name in GROUP_ARRAYS]
 
