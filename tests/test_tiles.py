@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,8 @@ from cuts import (
     uneven_cuts,
 )
 from gemmctl.kernels.constants import (
+    ACTIVATION_NONE,
+    BIAS_NONE,
     ELEMENTS_WIDTH,
     FUSED_NARROW,
     K_TILE,
@@ -215,6 +218,41 @@ def test_a_tile_says_which_bias_activation_and_gate_are_behind_its_sums(
     assert (BIASES[bias], ACTIVATIONS[activation], GATES[kinds >> KIND_GATE & 3]) == said
     types = kinds >> KIND_BIAS_TYPE & 3, kinds >> KIND_C_TYPE & 3
     assert types == (dtypes.BY_NAME[group.bias_type].code, dtypes.BY_NAME[group.c].code)
+
+
+@pytest.mark.parametrize("splits", [1, 4])
+@pytest.mark.parametrize("name", ["64x128", "128x256", "128x256-c2", "128x192-c2p"])
+def test_every_entry_says_so_of_its_own_group(name: str, splits: int) -> None:
+    some = make_problem(
+        "m: 80, n: 64, k: 4096",
+        "m: 80, n: 64, k: 4096, bias: n",
+        "m: 80, n: 64, k: 0, bias: m, bias_type: f32, beta: 1",
+        "m: 80, n: 64, k: 4096, bias: m, activation: silu",
+        "m: 80, n: 64, k: 64, beta: 1, c: f32, activation: relu",
+        "m: 80, n: 64, k: 4096, bias: n, bias_type: f16, activation: gelu, gate: pairs",
+        "m: 80, n: 64, k: 4096, alpha: 0, bias: n, activation: relu",
+        "m: 80, n: 64, k: 4096, bias: m, activation: relu",
+    )
+    launch = launch_of(some, kernel(name), splits=splits)
+    columns, tiles = seen(some, launch.kernel), launch.tiles
+    of = launch.groups[tiles["group"]]
+    part = (tiles["splits"] > 0) & (tiles["k_tiles"] > 0)
+    there = tiles["flags"] & (TILE_JOINED | TILE_BIAS_SCALED) > 0
+    kinds = tiles["kinds"].astype(int)
+    assert (kinds >> KIND_GATE & 3 == columns.gate[of]).all()
+    assert (kinds >> KIND_C_TYPE & 3 == columns.c[of]).all()
+    assert (kinds >> KIND_BIAS_TYPE & 3 == columns.bias_type[of]).all()
+    assert (kinds >> KIND_BIAS & 3 == np.where(there, BIAS_NONE, columns.bias[of])).all()
+    light = tiles["flags"] & (TILE_FUSED | TILE_ADDED) == 0
+    activation = np.where(light, ACTIVATION_NONE, columns.activation[of])
+    assert (kinds >> KIND_ACTIVATION & 7 == activation)[~part].all()
+
+
+def test_kinds_have_room_for_all_that_there_are() -> None:
+    rooms = (KIND_BIAS, KIND_BIAS_TYPE, KIND_ACTIVATION, KIND_GATE, KIND_C_TYPE, 11)
+    most = (len(BIASES), len(dtypes.BY_NAME), len(ACTIVATIONS), len(GATES), len(dtypes.BY_NAME))
+    for (begin, end), many in zip(pairwise(rooms), most, strict=True):
+        assert many <= 1 << end - begin
 
 
 @pytest.mark.parametrize(

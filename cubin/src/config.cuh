@@ -58,8 +58,8 @@ struct Config {
     static constexpr bool joins = pingpong && !d_across;
     // Whether one along n may be added as alpha is multiplied: a thread holds two of its numbers meanwhile.
     static constexpr bool scales_bias = !pingpong && !d_across;
-    // Whether what is not plain leaves by the store of plain tiles, past which these would else jump: where warpgroups
-    // share tiles that costs short K 3 to 9%.
+    // Whether what is not plain, but has whole words and no gate, leaves by the store of plain tiles, which then jump
+    // over what it has in front of that: where warpgroups share tiles that costs short K 3 to 9%.
     static constexpr bool one_store = consumers == 1;
     static constexpr bool gelu_in_pieces = !pingpong && ctas_per_sm == 1;  // activation.cuh
     // Whether the L2 may add alpha A B to D.

@@ -103,8 +103,9 @@ __device__ __forceinline__ bool consume_tile(Shared<C>& shared, const Params& pa
     constexpr uint32_t behind = TILE_PLUS | (C::scales_bias ? TILE_BIAS_SCALED : 0);
     if (!C::d_across && (C::scales_bias || threadIdx.x % 32 == 0) && tile.flags & behind) {
         if constexpr (C::scales_bias) bias.find(tile, part_of<C>(consumer, 0));
-        // Only where it is waited for: of two such copies to one place nobody knows which comes last. (An `if` around
-        // both would take the main loop of 64x128 its uniform registers.)
+        // Only where somebody waits for it, or nobody reads it (in CTAs that send their sums): of two such copies to
+        // one place nobody knows which comes last. (An `if` around both would take the main loop of 64x128 its uniform
+        // registers.)
         const bool asked = !C::scales_bias || tile.flags & TILE_PLUS;
         if (asked && asks(1)) fused.c.find_later(params.groups, tile.group);
         if (asked && asks(2)) fused.find_bias_later(params.groups, tile.group);

@@ -92,8 +92,8 @@ extern "C" __global__ void __launch_bounds__(Config::threads, Config::ctas_per_s
         if (warp == 0) {
             Ring ring = params.ring;
             // In registers, which only shuffles make sure of: else its numbers come anew for every slice, and where
-            // ptxas has a load wait for them, sums of long K take up to 12% longer. Not in 128x256, where short K takes
-            // 5% longer so.
+            // ptxas has a load wait for them, sums of long K take 3 to 9% longer. Not where warpgroups share the tiles
+            // of single CTAs: there short K takes 3% longer so.
             if constexpr (C::consumers == 1 || C::cluster > 1)
                 ring = {__shfl_sync(~0u, ring.stages, 0), __shfl_sync(~0u, ring.stage_bytes, 0)};
             if (ptx::elected()) load_operands<C>(shared, params, ring, first);

@@ -23,7 +23,7 @@ from gemmctl.planning.plan import Plan, sorts
 from gemmctl.planning.tiling import Choice, few_parts, grid_of, machine_of
 
 FORMAT = 2  # of the files; another number whenever a reader of the old one would err
-MAX_SPLITS = 1 << 16  # far more than are ever worth considering
+MAX_SPLITS = (1 << 16) - 1  # what a tile has room for, far more than are ever worth considering
 
 
 def folder() -> Path:

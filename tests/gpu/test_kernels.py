@@ -20,6 +20,7 @@ from gemmctl.judging import verify
 from gemmctl.judging.product import products_of
 from gemmctl.kernels import constants, cubins
 from gemmctl.kernels.constants import (
+    BIAS_NONE,
     BOX_ROWS,
     CONSTANT_MAPS,
     FINE_FROM,
@@ -28,6 +29,7 @@ from gemmctl.kernels.constants import (
     FUSED_NARROW,
     FUSED_STEP,
     K_TILE,
+    KIND_BIAS,
     MAP_BYTES,
     MAPS,
     NARROW_ROWS,
@@ -39,6 +41,7 @@ from gemmctl.kernels.constants import (
     TILE_ADDED,
     TILE_BIAS_SCALED,
     TILE_C_IN_SUMS,
+    TILE_FUSED,
     TILE_JOINED,
     TILE_PLUS,
     TILE_RELU,
@@ -691,14 +694,16 @@ def test_sums_begin_with_c_beside_others_and_are_the_same_every_time(
         )
     )
     made = planned(f"{head_of(kernel)}  - {{name: x, groups: [{groups}]}}\n", kernel)
+    tiles = made.launches[0].tiles
     plain = kernel.begins_plain  # which has C behind the sums of more groups
     for flag, share in (
         (TILE_C_IN_SUMS, 0.25 if plain else 0.4),
         (TILE_RELU, 0.1),
-        (TILE_PLUS, 0.05 if plain else 0.1),
         (TILE_BIAS_SCALED if plain else TILE_JOINED, 0.1),
     ):
-        assert share < (made.launches[0].tiles["flags"] & flag > 0).mean() < 1
+        assert share < (tiles["flags"] & flag > 0).mean() < 1
+    behind = (tiles["kinds"] >> KIND_BIAS & 3 != BIAS_NONE) & (tiles["flags"] & TILE_FUSED == 0)
+    assert (0.05 if plain else 0.1) < behind.mean() < 1
     spec = DataSpec(kind, 37)
     right_and_alike(device, made, spec, 100)
 

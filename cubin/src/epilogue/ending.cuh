@@ -6,16 +6,15 @@
 #include "ptx/memory.cuh"
 #include "records.cuh"
 
-// Four words of its record, read at one time.
+// What four words of its record say, read at one time; the last, beta, is for others.
 struct Ending {
     uint32_t kinds, flags;
-    float alpha, beta;
+    float alpha;
     __device__ __forceinline__ explicit Ending(const Tile& tile) {
         const uint4 words = ptx::load_shared(ptx::shared_address(&tile.kinds));
         kinds = words.x;
         flags = words.y;
         alpha = __uint_as_float(words.z);
-        beta = __uint_as_float(words.w);
     }
     // D is the sums, with alpha and what comes with that, or their relu, and its rows consist of whole 16-byte words.
     __device__ __forceinline__ bool plain() const {

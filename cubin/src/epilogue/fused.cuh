@@ -29,7 +29,7 @@ __device__ __forceinline__ void scale(float (&sums)[blocks][count], float alpha)
         for (float& sum : block) sum *= alpha;
 }
 
-// The relu of a plain tile that has one.
+// The relu of a tile that goes through the store of plain ones, if it has one.
 template <int blocks, int count>
 __device__ __forceinline__ void rectify(float (&sums)[blocks][count], uint32_t flags) {
     if (!(flags & TILE_RELU)) return;
