@@ -67,6 +67,7 @@ from gemmctl.kernels.cubins import Kernel
 from gemmctl.lists.problem import ACTIVATIONS, BIASES, GATES
 from gemmctl.operands import dtypes
 from gemmctl.planning import plan, tables
+from gemmctl.planning.arrays import Ints
 from gemmctl.planning.epilogue import ADDED_HELD, ADDED_K, ADDED_WHOLE, MIXED_K, SHUFFLED_K
 from gemmctl.planning.exchange import exchanged
 from gemmctl.planning.order import LONG_K
@@ -89,6 +90,14 @@ from support import cut_as, make_problem
 WORDS, FUSED, PLUS, GATED = TILE_WORDS, TILE_FUSED, TILE_PLUS, TILE_GATED
 ALONG_M = TILE_JOINED | TILE_JOINED_M
 ADDED_GATED = WORDS | FUSED | PLUS | GATED | TILE_EIGHTS
+
+
+def kinds_of(launch: Launch) -> dict[str, Ints]:
+    """What each entry says is behind its sums, by the names of Columns."""
+    kinds = launch.tiles["kinds"].astype(int)
+    begins = {"bias": KIND_BIAS, "bias_type": KIND_BIAS_TYPE, "gate": KIND_GATE, "c": KIND_C_TYPE}
+    two_bits = {name: kinds >> begin & 3 for name, begin in begins.items()}
+    return {**two_bits, "activation": kinds >> KIND_ACTIVATION & 7}
 
 
 def parts(launch: Launch) -> npt.NDArray[np.void]:
@@ -213,11 +222,11 @@ def test_a_tile_says_which_bias_activation_and_gate_are_behind_its_sums(
 ) -> None:
     some = make_problem(f"m: 64, n: 64, k: 64, {changes}")
     (group,) = some.groups
-    (kinds,) = set(launch_of(some, kernel(name, group.d)).tiles["kinds"].tolist())
-    bias, activation = kinds >> KIND_BIAS & 3, kinds >> KIND_ACTIVATION & 7
-    assert (BIASES[bias], ACTIVATIONS[activation], GATES[kinds >> KIND_GATE & 3]) == said
-    types = kinds >> KIND_BIAS_TYPE & 3, kinds >> KIND_C_TYPE & 3
-    assert types == (dtypes.BY_NAME[group.bias_type].code, dtypes.BY_NAME[group.c].code)
+    kinds = kinds_of(launch_of(some, kernel(name, group.d)))
+    of = {key: found.item() for key, found in kinds.items()}  # of the one tile
+    assert (BIASES[of["bias"]], ACTIVATIONS[of["activation"]], GATES[of["gate"]]) == said
+    assert of["bias_type"] == dtypes.BY_NAME[group.bias_type].code
+    assert of["c"] == dtypes.BY_NAME[group.c].code
 
 
 @pytest.mark.parametrize("splits", [1, 4])
@@ -238,14 +247,13 @@ def test_every_entry_says_so_of_its_own_group(name: str, splits: int) -> None:
     of = launch.groups[tiles["group"]]
     part = (tiles["splits"] > 0) & (tiles["k_tiles"] > 0)
     there = tiles["flags"] & (TILE_JOINED | TILE_BIAS_SCALED) > 0
-    kinds = tiles["kinds"].astype(int)
-    assert (kinds >> KIND_GATE & 3 == columns.gate[of]).all()
-    assert (kinds >> KIND_C_TYPE & 3 == columns.c[of]).all()
-    assert (kinds >> KIND_BIAS_TYPE & 3 == columns.bias_type[of]).all()
-    assert (kinds >> KIND_BIAS & 3 == np.where(there, BIAS_NONE, columns.bias[of])).all()
+    kinds = kinds_of(launch)
+    for key in ("gate", "c", "bias_type"):
+        assert (kinds[key] == getattr(columns, key)[of]).all()
+    assert (kinds["bias"] == np.where(there, BIAS_NONE, columns.bias[of])).all()
     light = tiles["flags"] & (TILE_FUSED | TILE_ADDED) == 0
     activation = np.where(light, ACTIVATION_NONE, columns.activation[of])
-    assert (kinds >> KIND_ACTIVATION & 7 == activation)[~part].all()
+    assert (kinds["activation"] == activation)[~part].all()
 
 
 def test_kinds_have_room_for_all_that_there_are() -> None:
