@@ -16,7 +16,6 @@ where warpgroups would claim more registers than a launch has.
 from __future__ import annotations
 
 import argparse
-import gzip
 import hashlib
 import json
 import os
@@ -27,24 +26,25 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-import zlib
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 HERE = Path(__file__).resolve().parent
 RELEASE = "V13.0.88"
 TO_PTX = ["-ptx", "-arch=compute_90a", "-std=c++17", "-O3", "-I."]
 TO_CUBIN = ["-cubin", "-arch=sm_90a", "-Xptxas=-v,-warn-spills,-warn-lmem-usage"]
 
-# Cubins are kept as gzip packs them, a fifth of their bytes. Other releases of zlib may pack the
-# same ones otherwise, so what is compared is what is in them.
-PACKED = ".gz"
-
-# What the kernels share with their host, read without gemmctl being installed.
-STATED = runpy.run_path(str(HERE.parent / "gemmctl" / "kernels" / "constants.py"))
+# What the kernels share with their host, and how cubins are kept: read without gemmctl being
+# installed.
+KERNELS = HERE.parent / "gemmctl" / "kernels"
+STATED = runpy.run_path(str(KERNELS / "constants.py"))
 CONSTANTS: dict[str, int] = {name: value for name, value in STATED.items() if name.isupper()}
+# Other releases of liblzma may pack the same cubins otherwise, so what is compared is what is in
+# an archive.
+ARCHIVE = SimpleNamespace(**runpy.run_path(str(KERNELS / "archive.py")))
 
 K_TILE_BYTES = 2 * CONSTANTS["K_TILE"]  # operands have two bytes
 SWIZZLE_BYTES = 1024  # eight rows of 128 bytes, which the swizzle of 128 bytes repeats after
@@ -277,6 +277,12 @@ class Gemm:
         return f"gemm_{self.operand}_{self.output}_{layouts}_{self.name}.cubin"
 
     @property
+    def archive(self) -> str:
+        """Where it is kept: with those of its layouts and variant, whose code is most of it."""
+        layouts = "".join(layout[0] for layout in self.layouts)
+        return f"gemm_{layouts}_{self.name}{ARCHIVE.SUFFIX}"
+
+    @property
     def defines(self) -> dict[str, str]:
         """What src/config.cuh takes its numbers and types from: all but the operands' type."""
         a_layout, b_layout, d_layout = self.layouts
@@ -331,6 +337,8 @@ GEMMS = [
     for operand in OPERANDS for output in OUTPUTS
     if (layouts == PLAIN and not variant.b_unaligned) or output in (operand, "f32")
 ]  # fmt: skip
+ARCHIVES = {f"{kernel}.cubin": f"support{ARCHIVE.SUFFIX}" for kernel in SUPPORT}
+ARCHIVES |= {gemm.file: gemm.archive for gemm in GEMMS}
 
 
 def compile_gemms(nvcc: list[str], gemms: Sequence[Gemm], to: Path) -> dict[str, int]:
@@ -369,12 +377,15 @@ def build(to: Path, known: Mapping[str, int] | None = None) -> dict[str, object]
         for job in support:
             job.result()
     return {
-        "format": 7,
+        "format": 8,
         "compiler": f"nvcc {RELEASE}",
         "flags": {"ptx": TO_PTX, "cubin": TO_CUBIN},
         "constants": CONSTANTS,
         "sources": hashes_of_sources(),
-        "files": {path.name: {"sha256": sha256(path)} for path in sorted(to.glob("*.cubin"))},
+        "files": {
+            path.name: {"archive": ARCHIVES[path.name], "sha256": sha256(path)}
+            for path in sorted(to.glob("*.cubin"))
+        },
         "support": {kernel: f"{kernel}.cubin" for kernel in SUPPORT},
         "kernels": [gemm.entry(registers[gemm.file]) for gemm in GEMMS],
     }
@@ -398,30 +409,47 @@ def drawn(share: int) -> set[str]:
     return found
 
 
-def content(path: Path) -> bytes:
-    """What a file of built/ holds, unpacked; nothing if that cannot be done."""
-    found = path.read_bytes()
-    if path.suffix != PACKED:
-        return found
+# By file of built/: what is in an archive, by name, and another file itself, by none.
+Contents = Mapping[str, Mapping[str, bytes]]
+
+
+def contents(folder: Path) -> Contents:
+    """What the files of built/ hold."""
+    files = {path.name: path.read_bytes() for path in folder.glob("*")}
+    return {name: unpacked(file) or {"": file} for name, file in files.items()}
+
+
+def unpacked(file: bytes) -> dict[str, bytes]:
+    """What is in an archive, by name; nothing of what is none."""
     try:
-        return gzip.decompress(found)
-    except (OSError, EOFError, zlib.error):
-        return b""
+        return ARCHIVE.unpack(file)
+    except ValueError:
+        return {}
 
 
-def taken_over(here: Mapping[str, bytes], share: int, to: Path) -> dict[str, int]:
+def differences(here: Contents, built: Contents) -> list[str]:
+    """Files, and ARCHIVE/FILE, that only one has or that are not the same in both."""
+    pairs = [{(name, file) for name in held for file in held[name]} for held in (here, built)]
+    return [
+        f"{name}/{file}".rstrip("/")
+        for name, file in sorted(pairs[0] | pairs[1])
+        if here.get(name, {}).get(file) != built.get(name, {}).get(file)
+    ]
+
+
+def taken_over(here: Contents, share: int, to: Path) -> dict[str, int]:
     """Write the GEMM cubins that are here, are not drawn and have the hashes in the manifest.
 
     Returns their registers by the manifest; none of a manifest that cannot be read.
     """
     try:
-        manifest = json.loads(here.get("manifest.json", b""))
-    except ValueError:
+        manifest = json.loads(here["manifest.json"][""])
+    except (KeyError, ValueError):
         return {}
     registers, wanted = {}, drawn(share)
     for entry in manifest["kernels"]:
         file = entry["file"]
-        cubin = here.get(file + PACKED)
+        cubin = here.get(ARCHIVES.get(file, ""), {}).get(file)
         if cubin is None or file in wanted:
             continue
         if manifest["files"][file]["sha256"] == hashlib.sha256(cubin).hexdigest():
@@ -454,16 +482,16 @@ def main() -> None:
     home = HERE / "built"
     with tempfile.TemporaryDirectory() as folder:
         fresh = Path(folder)
-        here = {path.name: content(path) for path in home.glob("*")}
+        here = contents(home)
         known = taken_over(here, arguments.share, fresh) if arguments.share > 1 else {}
         manifest = json.dumps(build(fresh, known), indent=1) + "\n"
-        built = {path.name + PACKED: path.read_bytes() for path in fresh.iterdir()}
-        built["manifest.json"] = manifest.encode()
+        built: dict[str, dict[str, bytes]] = {"manifest.json": {"": manifest.encode()}}
+        for file, archive in ARCHIVES.items():
+            built.setdefault(archive, {})[file] = (fresh / file).read_bytes()
         if arguments.check:
-            differ = sorted(n for n in built.keys() | here.keys() if built.get(n) != here.get(n))
-            if differ:
+            if differ := differences(here, built):
                 sys.exit("build.py: not what the sources compile to: " + ", ".join(differ))
-            print(f"{len(built) - 1 - len(known)} cubins are what the sources compile to")
+            print(f"{len(ARCHIVES) - len(known)} cubins are what the sources compile to")
             if known:
                 print(f"{len(known)} others are what the manifest says, which is of these sources")
             return
@@ -472,10 +500,9 @@ def main() -> None:
             (home / name).unlink()
         for name, new in built.items():
             if here.get(name) != new:
-                packed = gzip.compress(new, mtime=0) if name.endswith(PACKED) else new
-                (home / name).write_bytes(packed)
+                (home / name).write_bytes(new.get("") or ARCHIVE.pack(new))
         size = sum(path.stat().st_size for path in home.iterdir())
-        print(f"{len(built) - 1} cubins, {size / 1e6:.1f} MB")
+        print(f"{len(ARCHIVES)} cubins, {size / 1e6:.1f} MB")
 
 
 if __name__ == "__main__":

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import json
+import lzma
 import re
 import shutil
 import sys
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gemmctl.kernels import cubins
+from gemmctl.kernels import archive, cubins
 from gemmctl.kernels.constants import K_TILE, RECORDS, WIDTH_STEP, WIDTHS
 from gemmctl.operands import dtypes
 from gemmctl.planning import tiles
@@ -541,7 +541,10 @@ def test_every_support_kernel_is_built_from_a_source_of_its_own(tmp_path: Path) 
 def test_the_manifest_has_the_hash_of_every_cubin_and_every_source(tmp_path: Path) -> None:
     built = build.build(tmp_path)
     assert built["files"] == {
-        path.name: {"sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+        path.name: {
+            "archive": build.ARCHIVES[path.name],
+            "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
+        }
         for path in tmp_path.glob("*.cubin")
     }
     assert built["sources"] == {
@@ -591,7 +594,8 @@ def test_the_command_line_reads_every_manifest_that_the_build_writes(
         for layout in variant.layouts
     ]
     assert len(found.kernels) == sum(pairs)
-    assert all(found.load(file) for file in found.files)
+    unpacked = [found.unpack(name) for name in set(found.archives.values())]
+    assert set().union(*unpacked) == set(found.files)
 
 
 # Building and checking
@@ -611,6 +615,13 @@ def check(monkeypatch: pytest.MonkeyPatch, share: int = 1) -> None:
     part = ["--share", str(share)] if share > 1 else []
     monkeypatch.setattr(sys, "argv", ["build.py", "--check", *part])
     build.main()
+
+
+def change(built: Path, file: str, content: bytes | None) -> None:
+    """Put something else into the archive of a cubin, or take the cubin out of it."""
+    path = built / build.ARCHIVES[file]
+    files = archive.unpack(path.read_bytes()) | ({} if content is None else {file: content})
+    path.write_bytes(archive.pack({n: files[n] for n in files if n != file or content is not None}))
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -638,7 +649,7 @@ def test_what_was_just_built_passes_the_check(
 ) -> None:
     capsys.readouterr()
     check(monkeypatch)
-    count = len(list(checkout.glob("*.cubin.gz")))
+    count = len(build.SUPPORT) + len(build.GEMMS)
     assert capsys.readouterr().out == f"{count} cubins are what the sources compile to\n"
 
 
@@ -654,7 +665,7 @@ def test_a_check_by_a_share_compiles_the_support_and_so_much_of_every_variant(
     for variant in build.VARIANTS:
         files = {gemm.file for gemm in build.GEMMS if gemm.variant is variant}
         assert len(files & compiled) == -(-len(files) // 3) < len(files)
-    others = len(list(checkout.glob("*.cubin.gz"))) - len(compiled)
+    others = len(build.SUPPORT) + len(build.GEMMS) - len(compiled)
     assert capsys.readouterr().out == (
         f"{len(compiled)} cubins are what the sources compile to\n"
         f"{others} others are what the manifest says, which is of these sources\n"
@@ -681,15 +692,23 @@ def test_every_gemm_cubin_is_drawn_sooner_or_later(checkout: Path) -> None:
     assert found == {gemm.file for gemm in build.GEMMS}
 
 
-@pytest.mark.parametrize(
-    "file", ["fill.cubin.gz", "gemm_f16_f32_rcr_64x128.cubin.gz", "manifest.json"]
-)
+@pytest.mark.parametrize("file", ["fill.cubin", "gemm_f16_f32_rcr_64x128.cubin"])
 @EVERY_SHARE
-def test_a_file_that_is_not_what_the_sources_compile_to_is_named(
+def test_a_cubin_that_is_not_what_the_sources_compile_to_is_named(
     share: int, file: str, checkout: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (checkout / file).write_bytes(b"something else")
-    with pytest.raises(SystemExit, match=rf"not what the sources compile to: {file}$"):
+    change(checkout, file, b"something else")
+    named = f"{build.ARCHIVES[file]}/{file}"
+    with pytest.raises(SystemExit, match=rf"not what the sources compile to: {named}$"):
+        check(monkeypatch, share)
+
+
+@EVERY_SHARE
+def test_a_manifest_that_is_not_what_the_sources_compile_to_is_named(
+    share: int, checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (checkout / "manifest.json").write_bytes(b"something else")
+    with pytest.raises(SystemExit, match=r"not what the sources compile to: manifest\.json$"):
         check(monkeypatch, share)
 
 
@@ -697,10 +716,10 @@ def test_whichever_gemm_cubin_is_changed_a_check_by_a_share_names_it(
     checkout: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for gemm in build.GEMMS:
-        path = checkout / f"{gemm.file}.gz"
+        path = checkout / gemm.archive
         before = path.read_bytes()
-        path.write_bytes(gzip.compress(b"something else"))
-        with pytest.raises(SystemExit, match=rf"compile to: {path.name}$"):
+        change(checkout, gemm.file, b"something else")
+        with pytest.raises(SystemExit, match=rf"compile to: {gemm.archive}/{gemm.file}$"):
             check(monkeypatch, share=3)
         path.write_bytes(before)
 
@@ -709,11 +728,11 @@ def test_a_drawn_cubin_is_named_though_the_manifest_has_its_hash(
     checkout: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = min(build.drawn(3))
-    (checkout / f"{file}.gz").write_bytes(gzip.compress(b"something else"))
+    change(checkout, file, b"something else")
     manifest = json.loads((checkout / "manifest.json").read_text())
     manifest["files"][file]["sha256"] = hashlib.sha256(b"something else").hexdigest()
     (checkout / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
-    with pytest.raises(SystemExit, match=rf"compile to: {file}.gz, manifest\.json$"):
+    with pytest.raises(SystemExit, match=rf"compile to: \S+/{file}, manifest\.json$"):
         check(monkeypatch, share=3)
 
 
@@ -721,10 +740,23 @@ def test_a_drawn_cubin_is_named_though_the_manifest_has_its_hash(
 def test_a_missing_file_and_one_too_many_are_named(
     share: int, checkout: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (checkout / "fill.cubin.gz").rename(checkout / "fill.cubin")
-    gone = f"{build.GEMMS[0].file}.gz"
-    (checkout / gone).unlink()
-    with pytest.raises(SystemExit, match=rf"compile to: fill\.cubin, fill\.cubin\.gz, {gone}$"):
+    gone = min(build.GEMMS, key=lambda gemm: gemm.archive)
+    change(checkout, gone.file, None)
+    (checkout / "old.cubin").write_bytes(b"left over")
+    change(checkout, "fill.cubin", None)
+    named = rf"{gone.archive}/{gone.file}, old\.cubin, support\.tar\.xz/fill\.cubin"
+    with pytest.raises(SystemExit, match=f"compile to: {named}$"):
+        check(monkeypatch, share)
+
+
+@EVERY_SHARE
+def test_a_missing_archive_is_named_by_each_of_its_cubins_and_one_too_many(
+    share: int, checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (checkout / "support.tar.xz").rename(checkout / "tools.tar.xz")
+    files = sorted(f"{kernel}.cubin" for kernel in build.SUPPORT)
+    named = ", ".join(f"{name}.tar.xz/{file}" for name in ("support", "tools") for file in files)
+    with pytest.raises(SystemExit, match=f"compile to: {named}$"):
         check(monkeypatch, share)
 
 
@@ -742,7 +774,7 @@ def test_a_source_that_changed_since_the_build_fails_the_check(
 def test_a_check_writes_nothing(
     share: int, checkout: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (checkout / "fill.cubin.gz").write_bytes(b"something else")
+    change(checkout, "fill.cubin", b"something else")
     before = contents(checkout)
     with pytest.raises(SystemExit):
         check(monkeypatch, share)
@@ -762,8 +794,11 @@ def test_a_share_is_of_a_check_and_one_in_so_many(
 
 def test_a_build_puts_right_what_differs_and_removes_what_is_left_over(checkout: Path) -> None:
     right = contents(checkout)
-    (checkout / "fill.cubin.gz").write_bytes(b"something else")
-    (checkout / "old.cubin.gz").write_bytes(b"left over")
+    change(checkout, "fill.cubin", b"something else")
+    change(checkout, build.GEMMS[0].file, None)
+    (checkout / build.GEMMS[-1].archive).write_bytes(b"something else")
+    (checkout / "old.tar.xz").write_bytes(archive.pack({"fill.cubin": b"left over"}))
+    (checkout / "old.cubin").write_bytes(b"left over")
     build.main()
     assert contents(checkout) == right
 
@@ -771,9 +806,11 @@ def test_a_build_puts_right_what_differs_and_removes_what_is_left_over(checkout:
 def test_what_differs_only_in_how_it_is_packed_is_right_and_stays(
     checkout: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another zlib packs the same bytes otherwise."""
-    for path in checkout.glob("*.cubin.gz"):
-        path.write_bytes(gzip.compress(gzip.decompress(path.read_bytes()), compresslevel=1))
+    """Another liblzma packs the same bytes otherwise."""
+    for path in checkout.glob("*.tar.xz"):
+        packed = lzma.compress(lzma.decompress(path.read_bytes()), preset=0)
+        assert packed != path.read_bytes()
+        path.write_bytes(packed)
     before = contents(checkout)
     check(monkeypatch)
     monkeypatch.setattr(sys, "argv", ["build.py"])
@@ -781,27 +818,36 @@ def test_what_differs_only_in_how_it_is_packed_is_right_and_stays(
     assert contents(checkout) == before
 
 
+@pytest.mark.parametrize("spoil", [lzma.decompress, lambda packed: packed + b"more"])
 @EVERY_SHARE
-def test_a_cubin_that_is_not_packed_is_named(
-    share: int, checkout: Path, monkeypatch: pytest.MonkeyPatch
+def test_an_archive_that_cannot_be_unpacked_is_named(
+    share: int,
+    spoil: Callable[[bytes], bytes],
+    checkout: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Nobody could load it, whatever is in it."""
-    path = checkout / "gemm_f16_f32_rcr_64x128.cubin.gz"
-    path.write_bytes(gzip.decompress(path.read_bytes()))
-    with pytest.raises(SystemExit, match=rf"not what the sources compile to: {path.name}$"):
+    """Nobody could load what is in it, whatever that is."""
+    path = checkout / "gemm_rcr_64x128.tar.xz"
+    path.write_bytes(spoil(path.read_bytes()))
+    named = (
+        r"gemm_rcr_64x128\.tar\.xz, (gemm_rcr_64x128\.tar\.xz/gemm_\w+_rcr_64x128\.cubin(, |$)){6}$"
+    )
+    with pytest.raises(SystemExit, match=f"not what the sources compile to: {named}"):
         check(monkeypatch, share)
 
 
 def test_a_build_says_how_much_it_wrote(
     checkout: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    draws = np.random.default_rng(0)
+
     def assemble_large(*told: Any) -> int:
-        told[-1].write_bytes(np.random.default_rng(0).bytes(150_000))  # which no packing shortens
+        told[-1].write_bytes(draws.bytes(150_000))  # which no packing shortens
         return 168
 
     monkeypatch.setattr(build, "assemble", assemble_large)
     build.main()
-    count = len(list(checkout.glob("*.cubin.gz")))
+    count = len(build.SUPPORT) + len(build.GEMMS)
     size = sum(path.stat().st_size for path in checkout.iterdir())
     assert size >= count * 150_000
     assert capsys.readouterr().out == f"{count} cubins, {size / 1e6:.1f} MB\n"

@@ -476,7 +476,7 @@ def test_3_a_folder_without_cubins(gemmctl: Command, two_problems: Path, tmp_pat
 def test_3_a_damaged_cubin(gemmctl: Command, tmp_path: Path) -> None:
     copy = shutil.copytree(cubins.folder(), tmp_path / "cubin")
     assert gemmctl("info", GEMMCTL_CUBINS=str(copy)).returncode == 0
-    damaged = min(copy.glob("*.cubin.gz"))
+    damaged = min(copy.glob("*.tar.xz"))
     damaged.write_bytes(damaged.read_bytes()[:-1] + b"?")
     done = gemmctl("info", GEMMCTL_CUBINS=str(copy))
     assert (done.returncode, done.stdout) == (3, "")

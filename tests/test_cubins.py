@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import gzip
+import contextlib
 import hashlib
 import json
+import lzma
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from gemmctl.errors import DeviceUnusable, UsageError
-from gemmctl.kernels import cubins
+from gemmctl.kernels import archive, cubins
 from gemmctl.kernels.cubins import Kernel, Manifest
 from support import Command
 
@@ -70,6 +73,7 @@ def test_a_manifest_is_what_its_file_says(folder: Path) -> None:
     found = cubins.manifest()
     assert (found.support, found.compiler) == (written["support"], written["compiler"])
     assert found.files == {name: entry["sha256"] for name, entry in written["files"].items()}
+    assert found.archives == {name: entry["archive"] for name, entry in written["files"].items()}
     names = [field.name for field in fields(Kernel)]
     assert [[getattr(kernel, name) for name in names] for kernel in found.kernels] == [
         [entry[name] for name in names] for entry in written["kernels"]
@@ -93,9 +97,12 @@ def of_kernels(**changes: object) -> Callable[[Any], object]:
     return change
 
 
-def without_the_hash_of_fill(written: Any) -> object:
-    written["files"]["fill.cubin"]["sha256"] = 5
-    return written
+def of_fill(key: str) -> Callable[[Any], object]:
+    def change(written: Any) -> object:
+        written["files"]["fill.cubin"][key] = 5
+        return written
+
+    return change
 
 
 def kernel_without_rows(written: Any) -> object:
@@ -114,7 +121,8 @@ def kernel_without_rows(written: Any) -> object:
         of_kernels(output="zz"),
         of_kernels(cluster=0),
         of_kernels(threads=-128),
-        without_the_hash_of_fill,
+        of_fill("sha256"),
+        of_fill("archive"),
         lambda written: {**written, "compiler": None},
         lambda written: {**written, "support": {}},
         lambda _: [],
@@ -140,7 +148,7 @@ def test_a_file_that_is_no_manifest_is_refused(
 def test_a_manifest_of_another_format_is_refused(folder: Path) -> None:
     found = json.loads((folder / "manifest.json").read_text())
     (folder / "manifest.json").write_text(json.dumps({**found, "format": 1}))
-    with pytest.raises(DeviceUnusable, match="its format is 1, not 7"):
+    with pytest.raises(DeviceUnusable, match="its format is 1, not 8"):
         cubins.manifest()
 
 
@@ -253,45 +261,83 @@ def test_a_name_that_is_close_to_a_kernels_is_put_right() -> None:
 
 
 def manifest_of(folder: Path, **files: bytes) -> Manifest:
-    """A manifest of files with the contents given, which are not written."""
+    """A manifest of files with the contents given, all in one archive, which is not written."""
     digests = {f"{name}.cubin": hashlib.sha256(code).hexdigest() for name, code in files.items()}
-    return Manifest(folder, (), digests, {}, "a compiler")
+    return Manifest(folder, (), digests, dict.fromkeys(digests, "all.tar.xz"), {}, "a compiler")
 
 
 def test_a_cubin_that_is_what_the_manifest_says_is_loaded(tmp_path: Path) -> None:
-    (tmp_path / "one.cubin.gz").write_bytes(gzip.compress(b"code"))
-    assert manifest_of(tmp_path, one=b"code").load("one.cubin") == b"code"
+    (tmp_path / "all.tar.xz").write_bytes(archive.pack({"one.cubin": b"code", "two.cubin": b"2"}))
+    manifest = manifest_of(tmp_path, one=b"code", two=b"2")
+    assert manifest.unpack("all.tar.xz") == {"one.cubin": b"code", "two.cubin": b"2"}
 
 
 def test_a_missing_cubin_is_named_with_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(DeviceUnusable, match="cannot read the kernel file") as caught:
-        manifest_of(tmp_path, one=b"code").load("one.cubin")
+        manifest_of(tmp_path, one=b"code").unpack("all.tar.xz")
     said = str(caught.value)
-    assert f"{tmp_path / 'one.cubin.gz'}: No such file" in said and "reinstall gemmctl" in said
+    assert f"{tmp_path / 'all.tar.xz'}: No such file" in said and "reinstall gemmctl" in said
 
 
 @pytest.mark.parametrize("found", [b"", b"cod", b"codE", b"code "])
 def test_a_damaged_cubin_is_named_with_what_to_do(found: bytes, tmp_path: Path) -> None:
-    (tmp_path / "one.cubin.gz").write_bytes(gzip.compress(found))
+    (tmp_path / "all.tar.xz").write_bytes(archive.pack({"one.cubin": found}))
     with pytest.raises(DeviceUnusable, match="is damaged") as caught:
-        manifest_of(tmp_path, one=b"code").load("one.cubin")
+        manifest_of(tmp_path, one=b"code").unpack("all.tar.xz")
     said = str(caught.value)
-    assert str(tmp_path / "one.cubin.gz") in said and "reinstall gemmctl" in said
+    assert str(tmp_path / "all.tar.xz") in said and "reinstall gemmctl" in said
+    assert "its one.cubin" in said
     assert all(hashlib.sha256(code).hexdigest()[:16] in said for code in (found, b"code"))
 
 
-PACKED = gzip.compress(b"code", mtime=0)
+def test_an_archive_with_one_damaged_cubin_is_damaged(tmp_path: Path) -> None:
+    (tmp_path / "all.tar.xz").write_bytes(archive.pack({"one.cubin": b"code", "two.cubin": b"3"}))
+    with pytest.raises(DeviceUnusable, match=r"is damaged: the sha256 of its two\.cubin is"):
+        manifest_of(tmp_path, one=b"code", two=b"2").unpack("all.tar.xz")
+
+
+def test_a_cubin_that_its_archive_lacks_is_named(tmp_path: Path) -> None:
+    (tmp_path / "all.tar.xz").write_bytes(archive.pack({"two.cubin": b"2"}))
+    with pytest.raises(
+        DeviceUnusable, match=r"all\.tar\.xz is damaged: it has no one\.cubin; .*re"
+    ):
+        manifest_of(tmp_path, one=b"code", two=b"2").unpack("all.tar.xz")
+
+
+PACKED = archive.pack({"one.cubin": b"code"})
+FLIPPED = PACKED[:40] + bytes([PACKED[40] ^ 1]) + PACKED[41:]
 
 
 @pytest.mark.parametrize(
     "found",
-    [b"", b"code", PACKED[:-1], PACKED[:12], PACKED + b"more", PACKED[:-8] + b"?" + PACKED[-7:]],
-    ids=["empty", "not packed", "cut", "cut in its code", "longer", "another checksum"],
+    [b"", b"code", PACKED[:-1], PACKED[:60], PACKED + b"more", FLIPPED, lzma.compress(b"code")],
+    ids=["empty", "not packed", "cut", "cut in its code", "longer", "a bit flipped", "no files"],
 )
-def test_a_cubin_that_cannot_be_unpacked_is_damaged(found: bytes, tmp_path: Path) -> None:
-    (tmp_path / "one.cubin.gz").write_bytes(found)
-    with pytest.raises(DeviceUnusable, match=r"one\.cubin\.gz is damaged: .*; .*reinstall gemmctl"):
-        manifest_of(tmp_path, one=b"code").load("one.cubin")
+def test_an_archive_that_cannot_be_unpacked_is_damaged(found: bytes, tmp_path: Path) -> None:
+    (tmp_path / "all.tar.xz").write_bytes(found)
+    with pytest.raises(DeviceUnusable, match=r"all\.tar\.xz is damaged: .+; .*reinstall gemmctl"):
+        manifest_of(tmp_path, one=b"code").unpack("all.tar.xz")
+
+
+@pytest.mark.parametrize("place", range(0, len(PACKED), 4))
+def test_no_bit_of_an_archive_can_be_flipped_unseen(place: int) -> None:
+    """Or it makes no difference to what is in it."""
+    for bit in range(8):
+        flipped = PACKED[:place] + bytes([PACKED[place] ^ 1 << bit]) + PACKED[place + 1 :]
+        with contextlib.suppress(ValueError):
+            assert archive.unpack(flipped) == {"one.cubin": b"code"}
+
+
+def test_what_is_packed_is_the_same_in_any_order() -> None:
+    files = {"b": b"1", "a": bytes(70_000)}
+    assert archive.unpack(archive.pack(files)) == files
+    assert archive.pack(files) == archive.pack(dict(sorted(files.items())))
+
+
+def test_files_that_are_alike_take_the_room_of_one() -> None:
+    code = np.random.default_rng(0).bytes(100_000)
+    alone = len(archive.pack({"one": code}))
+    assert len(archive.pack({"one": code, "two": code + b"2", "three": code})) < 1.02 * alone
 
 
 def test_one_hash_names_all_cubins(tmp_path: Path) -> None:
@@ -314,15 +360,23 @@ def test_a_tile_is_as_wide_as_the_ctas_of_a_cluster_side_by_side() -> None:
 # What ships
 
 
+@cache
+def code_of(file: str) -> bytes:
+    """A cubin that ships."""
+    return SHIPPED.unpack(SHIPPED.archives[file])[file]
+
+
 def test_every_cubin_that_ships_is_intact() -> None:
     for file in SHIPPED.files:
-        assert SHIPPED.load(file).startswith(b"\x7fELF")
+        assert code_of(file).startswith(b"\x7fELF")
 
 
 def test_nothing_ships_that_the_manifest_does_not_name() -> None:
-    assert {path.name for path in SHIPPED.folder.iterdir()} == {
-        "manifest.json", *(f"{file}.gz" for file in SHIPPED.files)
-    }  # fmt: skip
+    named = set(SHIPPED.archives.values())
+    assert {path.name for path in SHIPPED.folder.iterdir()} == {"manifest.json", *named}
+    for name in named:
+        held = [file for file, packed in SHIPPED.archives.items() if packed == name]
+        assert sorted(SHIPPED.unpack(name)) == sorted(held)
 
 
 def test_every_kernel_and_the_support_are_in_a_file_that_ships() -> None:
@@ -332,12 +386,12 @@ def test_every_kernel_and_the_support_are_in_a_file_that_ships() -> None:
 
 @pytest.mark.parametrize("symbol", SHIPPED.support)
 def test_every_kernel_around_the_gemm_is_in_its_file_under_its_name(symbol: str) -> None:
-    assert f".text.{symbol}\0".encode() in SHIPPED.load(SHIPPED.support[symbol])
+    assert f".text.{symbol}\0".encode() in code_of(SHIPPED.support[symbol])
 
 
 def test_every_kernel_is_in_its_file_under_its_name() -> None:
     for kernel in SHIPPED.kernels:
-        assert f".text.{kernel.symbol}\0".encode() in SHIPPED.load(kernel.file), kernel.file
+        assert f".text.{kernel.symbol}\0".encode() in code_of(kernel.file), kernel.file
 
 
 def test_every_pair_of_layouts_has_a_kernel() -> None:

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import ctypes
-import gzip
 import sys
 from collections.abc import Callable, Container, Iterator
 from contextlib import ExitStack
@@ -32,7 +31,7 @@ from gemmctl.device.cuda.maps import Copy
 from gemmctl.device.cuda.params import ConstantMaps, GroupArrays, Params, Ring
 from gemmctl.device.cuda.session import CudaSession
 from gemmctl.errors import DeviceFailed, DeviceHung, DeviceUnusable
-from gemmctl.kernels import cubins
+from gemmctl.kernels import archive, cubins
 from gemmctl.kernels.constants import (
     ADDED_ROWS,
     CONSTANT_MAPS,
@@ -488,6 +487,10 @@ def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     cubins.manifest.cache_clear()
 
 
+def archive_of(file: str) -> str:
+    return cubins.manifest().archives[file]
+
+
 def kernel_file(made: Plan) -> str:
     return made.launches[0].kernel.file
 
@@ -502,9 +505,10 @@ def test_a_missing_cubin_makes_the_gpu_unusable(
     which: Callable[[Plan], str], driver: Driver, shipped: Path
 ) -> None:
     made = plan_of(*GROUPS)
-    (shipped / f"{which(made)}.gz").unlink()
+    gone = archive_of(which(made))
+    (shipped / gone).unlink()
     with (
-        pytest.raises(DeviceUnusable, match=f"cannot read the kernel file .*{which(made)}"),
+        pytest.raises(DeviceUnusable, match=f"cannot read the kernel file .*{gone}"),
         CudaDevice().open(made, SPEC),
     ):
         pass
@@ -515,9 +519,10 @@ def test_a_damaged_cubin_never_reaches_the_gpu(
     which: Callable[[Plan], str], driver: Driver, shipped: Path
 ) -> None:
     made = plan_of(*GROUPS)
-    file = shipped / f"{which(made)}.gz"
-    damaged = gzip.decompress(file.read_bytes())[:-1] + b"?"
-    file.write_bytes(gzip.compress(damaged))
+    path = shipped / archive_of(which(made))
+    files = archive.unpack(path.read_bytes())
+    damaged = files[which(made)][:-1] + b"?"
+    path.write_bytes(archive.pack(files | {which(made): damaged}))
     with pytest.raises(DeviceUnusable, match="is damaged"), CudaDevice().open(made, SPEC):
         pass
     assert damaged not in driver.loaded

@@ -18,8 +18,8 @@ def info(
     from gemmctl.showing.output import Output
 
     manifest = cubins.manifest()
-    for file in manifest.files:
-        manifest.load(file)  # raises if it is missing or damaged
+    for name in sorted(set(manifest.archives.values())):
+        manifest.unpack(name)  # raises if it is missing or damaged
     on, why_not_gpu = opened(device)
     found = info_report.report(on.facts, why_not_gpu, on.telemetry(), manifest)
     out = Output(format, quiet, color)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import json
 import os
-import zlib
 from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
@@ -16,13 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from gemmctl.errors import DeviceUnusable, UsageError, unknown
-from gemmctl.kernels import constants
+from gemmctl.kernels import archive, constants
 from gemmctl.kernels.constants import BOX_ROWS, K_TILE, SHUFFLED_BYTES, WIDTH_STEP
 
 Ints = npt.NDArray[np.int64]
 
 VARIABLE = "GEMMCTL_CUBINS"
-FORMAT = 7  # of manifest.json, as cubin/build.py writes it
+FORMAT = 8  # of manifest.json, as cubin/build.py writes it
 NARROW = 32  # rows of A of a tile that has hardly more to multiply than to load
 OPERAND_BYTES = 2  # of an element of A or B, in all kernels there are
 CONSTANTS = {name: value for name, value in vars(constants).items() if name.isupper()}
@@ -199,7 +197,8 @@ class Manifest:
 
     folder: Path
     kernels: tuple[Kernel, ...]
-    files: dict[str, str]  # cubin -> sha256 of its bytes, unpacked
+    files: dict[str, str]  # cubin -> sha256 of its bytes
+    archives: dict[str, str]  # cubin -> the archive that it is in
     support: dict[str, str]  # kernels around the GEMM, and the file of each
     compiler: str
 
@@ -225,29 +224,30 @@ class Manifest:
             raise UsageError(unknown(f"there is no kernel '{name}'", str(name), names))
         return found
 
-    def load(self, file: str) -> bytes:
-        """A cubin's bytes, which are kept as gzip packs them.
+    def unpack(self, name: str) -> dict[str, bytes]:
+        """All cubins of an archive, by file.
 
-        Raises DeviceUnusable if it is missing or is not the cubin that the manifest names.
+        Raises DeviceUnusable if it is missing, or they are not those that the manifest names.
         """
-        path = self.folder / f"{file}.gz"
+        path = self.folder / name
         try:
-            packed = path.read_bytes()
+            found = archive.unpack(path.read_bytes())
+            for file in (file for file, packed in self.archives.items() if packed == name):
+                if file not in found:
+                    raise ValueError(f"it has no {file}")
+                digest = hashlib.sha256(found[file]).hexdigest()
+                if digest != self.files[file]:
+                    raise ValueError(
+                        f"the sha256 of its {file} is {digest[:16]}..., the manifest says "
+                        f"{self.files[file][:16]}..."
+                    )
         except OSError as error:
             raise DeviceUnusable(
                 f"cannot read the kernel file {path}: {error.strerror}; {_mend()}"
             ) from None
-        try:
-            code = gzip.decompress(packed)
-        except (OSError, EOFError, zlib.error) as error:
+        except ValueError as error:
             raise DeviceUnusable(f"the kernel file {path} is damaged: {error}; {_mend()}") from None
-        digest = hashlib.sha256(code).hexdigest()
-        if digest != self.files[file]:
-            raise DeviceUnusable(
-                f"the kernel file {path} is damaged: its sha256 is {digest[:16]}..., the manifest "
-                f"says {self.files[file][:16]}...; {_mend()}"
-            )
-        return code
+        return found
 
 
 def folder() -> Path:
@@ -278,17 +278,19 @@ def manifest() -> Manifest:
             raise ValueError(_difference(found["constants"]))
         kernels = tuple(map(_kernel, found["kernels"]))
         files = {name: entry["sha256"] for name, entry in found["files"].items()}
+        archives = {name: entry["archive"] for name, entry in found["files"].items()}
         support = dict(found["support"])
         if not kernels:
             raise ValueError("it has no kernels")
-        if not all(isinstance(text, str) for text in (found["compiler"], *files.values())):
+        texts = (found["compiler"], *files.values(), *archives.values())
+        if not all(isinstance(text, str) for text in texts):
             raise TypeError
         if lacking := set(SUPPORT) - support.keys():
             raise ValueError(f"it has no kernel {min(lacking)}")
         for needed in (*(kernel.file for kernel in kernels), *support.values()):
             if needed not in files:
                 raise ValueError(f"it has no hash of {needed}")
-        return Manifest(where, kernels, files, support, found["compiler"])
+        return Manifest(where, kernels, files, archives, support, found["compiler"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         if isinstance(error, KeyError):

@@ -75,6 +75,7 @@ class Gpu:
         except DeviceFailed as error:  # others have it to themselves, or all of its memory
             raise DeviceUnusable(f"cuda:{ordinal} cannot be used: {error}") from error
         self._modules: dict[str, Any] = {}
+        self._code: dict[str, bytes] = {}  # of cubins that came with one that was loaded
         self._claimed: set[str] = set()  # files of kernels whose constant memory a session has
         self._room: dict[str, int] = {}  # of a kernel's file
         self._places: dict[tuple[int, int], Ints] = {}
@@ -137,9 +138,10 @@ class Gpu:
     def function(self, file: str, symbol: str, shared_bytes: int = 0) -> Any:
         """A kernel, its cubin loaded at the first call."""
         if file not in self._modules:
-            code = self._manifest.load(file)
+            if file not in self._code:
+                self._code |= self._manifest.unpack(self._manifest.archives[file])
             try:
-                self._modules[file] = call(driver.cuModuleLoadData, code)
+                self._modules[file] = call(driver.cuModuleLoadData, self._code.pop(file))
             except DeviceFailed as error:
                 if OUT_OF_MEMORY in str(error):
                     raise
