@@ -71,8 +71,8 @@ class Constants:
     relu: float = 0.075
     gelu: float = 1.18
     gelu_tanh: float = 0.55
-    silu: float = 0.435
-    one_of_two: float = 0.7  # share of these where two CTAs share an SM, and seldom both compute
+    silu: float = 0.5
+    one_of_two: float = 0.5  # share of these where two CTAs share an SM, and seldom both compute
     c2: float = 0.314  # a C of two bytes, added from the ring
     c4: float = 0.402  # of four bytes
     begun: float = 0.28  # one that the sum begins with
