@@ -347,6 +347,18 @@ def test_only_a_generated_list_is_replaced(gemmctl: Command, tmp_path: Path) -> 
     assert path.read_text() == "gemmctl: 1\n"
 
 
+def test_what_would_be_refused_when_it_is_read_is_not_written(
+    gemmctl: Command, tmp_path: Path
+) -> None:
+    request = ("gen", "batched", "--mnk", "2000000000x2000000000x2000000000")
+    told = "no list can hold that: with this group the problem holds more than 2^62 bytes"
+    for more in ((), ("-o", tmp_path / "some.yaml")):
+        done = gemmctl(*request, *more)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr == f"gemmctl: {told}; make it smaller\n"
+    assert list(tmp_path.iterdir()) == []
+
+
 # What is wrong
 
 
