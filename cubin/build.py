@@ -20,7 +20,6 @@ import hashlib
 import json
 import os
 import re
-import runpy
 import shutil
 import subprocess
 import sys
@@ -29,22 +28,31 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType
 
 HERE = Path(__file__).resolve().parent
 RELEASE = "V13.0.88"
 TO_PTX = ["-ptx", "-arch=compute_90a", "-std=c++17", "-O3", "-I."]
 TO_CUBIN = ["-cubin", "-arch=sm_90a", "-Xptxas=-v,-warn-spills,-warn-lmem-usage"]
 
-# What the kernels share with their host, and how cubins are kept: read without gemmctl being
-# installed.
-KERNELS = HERE.parent / "gemmctl" / "kernels"
-STATED = runpy.run_path(str(KERNELS / "constants.py"))
+
+def of_kernels(name: str) -> ModuleType:
+    """A module of gemmctl.kernels, without gemmctl being installed."""
+    path = HERE.parent / "gemmctl" / "kernels" / f"{name}.py"
+    spec = spec_from_file_location(name, path)
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+# What the kernels share with their host.
+STATED = vars(of_kernels("constants"))
 CONSTANTS: dict[str, int] = {name: value for name, value in STATED.items() if name.isupper()}
-# Other releases of liblzma may pack the same cubins otherwise, so what is compared is what is in
-# an archive.
-ARCHIVE = SimpleNamespace(**runpy.run_path(str(KERNELS / "archive.py")))
+# How cubins are kept. Other releases of liblzma may pack the same ones otherwise, so what is
+# compared is what is in an archive.
+ARCHIVE = of_kernels("archive")
 
 K_TILE_BYTES = 2 * CONSTANTS["K_TILE"]  # operands have two bytes
 SWIZZLE_BYTES = 1024  # eight rows of 128 bytes, which the swizzle of 128 bytes repeats after
@@ -271,16 +279,19 @@ class Gemm:
         return f"{name}x" if "-" in name else f"{name}-x"
 
     @property
+    def lie(self) -> str:
+        """The layouts of A, B and D, a letter each."""
+        return "".join(layout[0] for layout in self.layouts)
+
+    @property
     def file(self) -> str:
-        """Types, layouts of A, B and D, and the kernel's name."""
-        layouts = "".join(layout[0] for layout in self.layouts)
-        return f"gemm_{self.operand}_{self.output}_{layouts}_{self.name}.cubin"
+        """Types, layouts, and the kernel's name."""
+        return f"gemm_{self.operand}_{self.output}_{self.lie}_{self.name}.cubin"
 
     @property
     def archive(self) -> str:
         """Where it is kept: with those of its layouts and variant, whose code is most of it."""
-        layouts = "".join(layout[0] for layout in self.layouts)
-        return f"gemm_{layouts}_{self.name}{ARCHIVE.SUFFIX}"
+        return f"gemm_{self.lie}_{self.name}{ARCHIVE.SUFFIX}"
 
     @property
     def defines(self) -> dict[str, str]:

@@ -477,7 +477,9 @@ def test_3_a_damaged_cubin(gemmctl: Command, tmp_path: Path) -> None:
     copy = shutil.copytree(cubins.folder(), tmp_path / "cubin")
     assert gemmctl("info", GEMMCTL_CUBINS=str(copy)).returncode == 0
     damaged = min(copy.glob("*.tar.xz"))
-    damaged.write_bytes(damaged.read_bytes()[:-1] + b"?")
+    found = damaged.read_bytes()
+    middle = len(found) // 2
+    damaged.write_bytes(found[:middle] + bytes([found[middle] ^ 1]) + found[middle + 1 :])
     done = gemmctl("info", GEMMCTL_CUBINS=str(copy))
     assert (done.returncode, done.stdout) == (3, "")
     assert damaged.name in done.stderr

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
+import io
 import json
 import lzma
+import os
+import re
 import shutil
+import tarfile
 from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
 from functools import cache
@@ -19,7 +22,7 @@ import pytest
 from gemmctl.errors import DeviceUnusable, UsageError
 from gemmctl.kernels import archive, cubins
 from gemmctl.kernels.cubins import Kernel, Manifest
-from support import Command
+from support import Command, environment
 
 SHIPPED = cubins.manifest()
 
@@ -305,27 +308,76 @@ def test_a_cubin_that_its_archive_lacks_is_named(tmp_path: Path) -> None:
 
 
 PACKED = archive.pack({"one.cubin": b"code"})
-FLIPPED = PACKED[:40] + bytes([PACKED[40] ^ 1]) + PACKED[41:]
 
 
-@pytest.mark.parametrize(
-    "found",
-    [b"", b"code", PACKED[:-1], PACKED[:60], PACKED + b"more", FLIPPED, lzma.compress(b"code")],
-    ids=["empty", "not packed", "cut", "cut in its code", "longer", "a bit flipped", "no files"],
-)
-def test_an_archive_that_cannot_be_unpacked_is_damaged(found: bytes, tmp_path: Path) -> None:
+def tar_of(*members: tuple[str, bytes, bytes], size: int = 4) -> bytes:
+    """A packed tar of members with a type, a name and a target, four bytes behind each file."""
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w", format=tarfile.GNU_FORMAT) as tar:
+        for name, kind, target in members:
+            member = tarfile.TarInfo(name)
+            member.type, member.linkname, member.size = kind, target.decode(), 0
+            if kind == tarfile.REGTYPE:
+                member.size = size
+            tar.addfile(member, io.BytesIO(b"code") if kind == tarfile.REGTYPE else None)
+    return lzma.compress(made.getvalue())
+
+
+ONE = ("one.cubin", tarfile.REGTYPE, b"")
+UNUSABLE = {
+    "empty": b"",
+    "not packed": b"code",
+    "cut": PACKED[:-1],
+    "cut in its code": PACKED[:60],
+    "longer": PACKED + b"more",
+    "two of them": PACKED + PACKED,
+    "no files": lzma.compress(b"code"),
+    "a link to what is not there": tar_of(ONE, ("two", tarfile.SYMTYPE, b"gone")),
+    "a hard link to what is not there": tar_of(ONE, ("two", tarfile.LNKTYPE, b"gone")),
+    "a link to itself": tar_of(("one.cubin", tarfile.SYMTYPE, b"one.cubin")),
+    "a link to a file": tar_of(
+        ("two", tarfile.REGTYPE, b""), ("one.cubin", tarfile.SYMTYPE, b"two")
+    ),
+    "a folder": tar_of(ONE, ("two", tarfile.DIRTYPE, b"")),
+    "a name twice": tar_of(ONE, ONE),
+    "a file too many": tar_of(ONE, ("two", tarfile.REGTYPE, b"")),
+}
+
+
+@pytest.mark.parametrize("found", UNUSABLE.values(), ids=UNUSABLE)
+def test_an_archive_that_holds_anything_else_is_damaged(found: bytes, tmp_path: Path) -> None:
     (tmp_path / "all.tar.xz").write_bytes(found)
     with pytest.raises(DeviceUnusable, match=r"all\.tar\.xz is damaged: .+; .*reinstall gemmctl"):
         manifest_of(tmp_path, one=b"code").unpack("all.tar.xz")
 
 
-@pytest.mark.parametrize("place", range(0, len(PACKED), 4))
-def test_no_bit_of_an_archive_can_be_flipped_unseen(place: int) -> None:
-    """Or it makes no difference to what is in it."""
-    for bit in range(8):
-        flipped = PACKED[:place] + bytes([PACKED[place] ^ 1 << bit]) + PACKED[place + 1 :]
-        with contextlib.suppress(ValueError):
-            assert archive.unpack(flipped) == {"one.cubin": b"code"}
+@pytest.mark.parametrize("size", [2**70, 8**11 - 1])
+def test_an_archive_whose_file_is_said_to_be_huge_is_damaged(size: int, tmp_path: Path) -> None:
+    member = tarfile.TarInfo("one.cubin")
+    member.size = size
+    tar = member.tobuf(tarfile.GNU_FORMAT) + bytes(2048)
+    (tmp_path / "all.tar.xz").write_bytes(lzma.compress(tar))
+    with pytest.raises(DeviceUnusable, match=r"all\.tar\.xz is damaged: .+; .*reinstall gemmctl"):
+        manifest_of(tmp_path, one=b"code").unpack("all.tar.xz")
+
+
+def test_a_bit_that_flips_in_an_archive_is_seen() -> None:
+    for place in range(len(PACKED)):
+        for bit in range(8):
+            flipped = PACKED[:place] + bytes([PACKED[place] ^ 1 << bit]) + PACKED[place + 1 :]
+            with pytest.raises(ValueError):
+                archive.unpack(flipped)
+
+
+def test_a_python_without_liblzma_is_told_so(gemmctl: Command, tmp_path: Path) -> None:
+    """It may plan all the same, for which no cubin is unpacked."""
+    (tmp_path / "lzma.py").write_text("raise ModuleNotFoundError('no _lzma', name='_lzma')\n")
+    found = f"{tmp_path}{os.pathsep}{environment()['PYTHONPATH']}"
+    assert gemmctl("plan", "--mnk", "64x64x64", PYTHONPATH=found).returncode == 0
+    done = gemmctl("info", PYTHONPATH=found)
+    assert (done.returncode, done.stdout) == (3, "")
+    told = r"cannot unpack the kernel file \S+\.tar\.xz: this Python was built without liblzma; use "
+    assert re.search(told, done.stderr)
 
 
 def test_what_is_packed_is_the_same_in_any_order() -> None:

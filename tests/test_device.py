@@ -46,7 +46,7 @@ from gemmctl.kernels.constants import (
     QUANTILES,
     RESIDUES,
 )
-from gemmctl.kernels.cubins import Kernel
+from gemmctl.kernels.cubins import Kernel, Manifest
 from gemmctl.operands import data, dtypes
 from gemmctl.operands.data import DataSpec
 from gemmctl.planning import plan, tables
@@ -542,6 +542,36 @@ def test_a_cubin_is_loaded_once(driver: Driver) -> None:
             pass
     files = {launch.kernel.file for launch in made.launches} | {"fill.cubin", "build_maps.cubin"}
     assert len(driver.loaded) == len(files)
+
+
+def test_an_archive_is_unpacked_once_for_all_its_cubins(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unpacked: list[str] = []
+    unpack = Manifest.unpack
+
+    def noting(manifest: Manifest, name: str) -> dict[str, bytes]:
+        unpacked.append(name)
+        return unpack(manifest, name)
+
+    monkeypatch.setattr(Manifest, "unpack", noting)
+    made = plan_of(*GROUPS)
+    with CudaDevice().open(made, SPEC):
+        pass
+    kernels = {archive_of(launch.kernel.file) for launch in made.launches}
+    assert sorted(unpacked) == sorted({*kernels, "support.tar.xz"})
+    assert len(driver.loaded) > len(unpacked)
+
+
+def test_a_cubin_that_found_no_memory_is_loaded_when_there_is_some(driver: Driver) -> None:
+    device, made = CudaDevice(), plan_of(*GROUPS)
+    driver.fails["cuModuleLoadData"] = CODES.CUDA_ERROR_OUT_OF_MEMORY
+    with pytest.raises(DeviceFailed, match="OUT_OF_MEMORY"), device.open(made, SPEC):
+        pass
+    del driver.fails["cuModuleLoadData"]
+    with device.open(made, SPEC):
+        pass
+    assert len(set(driver.loaded)) == len(driver.loaded) > len(made.launches)
 
 
 # What it is

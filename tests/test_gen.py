@@ -350,13 +350,24 @@ def test_only_a_generated_list_is_replaced(gemmctl: Command, tmp_path: Path) -> 
 def test_what_would_be_refused_when_it_is_read_is_not_written(
     gemmctl: Command, tmp_path: Path
 ) -> None:
-    request = ("gen", "batched", "--mnk", "2000000000x2000000000x2000000000")
-    told = "no list can hold that: with this group the problem holds more than 2^62 bytes"
+    request = ("gen", "sweep", "--m", "8,2000000000", "--n", "2000000000", "--k", "8")
+    told = "has more than 2^62 bytes; ask for fewer or smaller groups"
     for more in ((), ("-o", tmp_path / "some.yaml")):
         done = gemmctl(*request, *more)
         assert (done.returncode, done.stdout) == (2, "")
-        assert done.stderr == f"gemmctl: {told}; make it smaller\n"
+        assert done.stderr == f"gemmctl: sweep-2000000000x2000000000x8 {told}\n"
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("count", "fits"), [(3, True), (4, False)])
+def test_a_list_may_have_as_many_bytes_as_a_problem_may(count: int, fits: bool) -> None:
+    """C and D of 2^29 by 2^29 numbers of two bytes are 2^60; A and B come on top."""
+    args = ("batched", "--mnk", "536870912x536870912x8", "--count", str(count))
+    if fits:
+        assert len(groups(*args)) == count
+    else:
+        with pytest.raises(UsageError, match=r"has more than 2\^62 bytes"):
+            made(*args)
 
 
 # What is wrong

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Protocol
 
 from gemmctl.errors import UsageError
 from gemmctl.kernels import cubins
+from gemmctl.lists import reading
 from gemmctl.lists.fields import FIELDS, FORMAT, MAX_GROUPS, unprintable
 from gemmctl.lists.shapes import types
 
@@ -152,6 +153,8 @@ def _problem(made: Made) -> Iterator[str]:
             if FIELDS[key].read(value) is None:
                 raise UsageError(f"{key} of {made.name} must be {FIELDS[key]}, not {value}")
     runs = [(group, how_many(run)) for group, run in groupby(made.groups, _without_count)]
+    if sum(reading.bytes_of(group) * count for group, count in runs) > reading.MAX_BYTES:
+        raise UsageError(f"{made.name} has more than 2^62 bytes; ask for fewer or smaller groups")
     first = runs[0][0]
     shared = {
         key: first[key]

@@ -232,10 +232,12 @@ class Manifest:
         path = self.folder / name
         try:
             found = archive.unpack(path.read_bytes())
-            for file in (file for file, packed in self.archives.items() if packed == name):
-                if file not in found:
-                    raise ValueError(f"it has no {file}")
-                digest = hashlib.sha256(found[file]).hexdigest()
+            named = {file for file, packed in self.archives.items() if packed == name}
+            if differ := sorted(found.keys() ^ named):
+                has = "has a" if differ[0] in found else "has no"
+                raise ValueError(f"it {has} {differ[0]}")
+            for file, code in found.items():
+                digest = hashlib.sha256(code).hexdigest()
                 if digest != self.files[file]:
                     raise ValueError(
                         f"the sha256 of its {file} is {digest[:16]}..., the manifest says "
@@ -244,6 +246,11 @@ class Manifest:
         except OSError as error:
             raise DeviceUnusable(
                 f"cannot read the kernel file {path}: {error.strerror}; {_mend()}"
+            ) from None
+        except ImportError:
+            raise DeviceUnusable(
+                f"cannot unpack the kernel file {path}: this Python was built without liblzma; use "
+                "one with it"
             ) from None
         except ValueError as error:
             raise DeviceUnusable(f"the kernel file {path} is damaged: {error}; {_mend()}") from None

@@ -298,9 +298,6 @@ def _read_group(node: Node, defaults: _Fields, errors: Errors) -> _Read | None:
     if missing or None in value.values():
         return None
     places = {"": node, **defaults.places, **own.places}
-    value.setdefault("b", value["a"])
-    value.setdefault("c", value.setdefault("d", value["a"]))
-    value.setdefault("bias_type", value["d"])
     size, wrong = _fill_in(value)
     for key, told in wrong:
         whose = "" if key in own.values else f" in the group on line {node.line + 1}"
@@ -311,13 +308,25 @@ def _read_group(node: Node, defaults: _Fields, errors: Errors) -> _Read | None:
     return _Read(Group(**value, marks=_Marks(places)), count, count * size)
 
 
+def bytes_of(group: Mapping[str, Any]) -> int:
+    """Bytes of a group's operands and bias, by what is written of it: legal values, M, N and K.
+
+    A C counts even if nothing reads it.
+    """
+    size, _ = _fill_in({**DEFAULTS, **group})
+    return size
+
+
 def _fill_in(value: dict[str, Any]) -> tuple[int, list[tuple[str, str]]]:
-    """Fill in a group's leading dimensions and where C begins.
+    """Fill in a group's types, leading dimensions and where C begins.
 
     Returns its bytes, and what is wrong, each with its key. What is too small is mended, so that
     what else is wrong with the group can be told. ``{whose}`` in a message stands for the group,
     where the key is of defaults.
     """
+    value.setdefault("b", value["a"])
+    value.setdefault("c", value.setdefault("d", value["a"]))
+    value.setdefault("bias_type", value["d"])
     wrong, mended = [], {}
     gated, m, n = value["gate"] != "none", value["m"], value["n"]
     if gated and n % 2:
