@@ -367,6 +367,7 @@ WRONG = [
     (npy([1, -2]), WEIGHTS, "<stdin> holds -2; a size is an integer from 0 to 2147483647"),
     (npy([[1, 2]]), (), "<stdin> has rows of 2 numbers, not of M, N and K; if they are"),
     (npy([1])[:20], WEIGHTS, "<stdin> is no array that numpy can read"),
+    (npy([1]) + npy([2]), WEIGHTS, "<stdin> goes on behind its array; save one array in a file"),
 ]  # fmt: skip
 
 

@@ -169,14 +169,17 @@ def _bracketed(source: Source) -> Iterator[list[Group]]:
 
 def _array(source: Source) -> list[list[int]]:
     """The rows of an array that numpy saved; of one with one axis, one row."""
+    stream = io.BytesIO(source.data)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of how a header came about
-            array = np.load(io.BytesIO(source.data), allow_pickle=False)
+            array = np.load(stream, allow_pickle=False)
     except Exception as error:  # whatever numpy's parsers make of a damaged header
         known = isinstance(error, ValueError | EOFError | OSError | MemoryError)
         why = str(error).partition("\n")[0] if known else "its header is damaged"
         raise UsageError(f"{source.called} is no array that numpy can read: {why}") from None
+    if stream.read(1):
+        raise UsageError(f"{source.called} goes on behind its array; save one array in a file")
     if array.dtype.kind not in "iu" or array.ndim not in (1, 2) or not array.size:
         shape = "x".join(map(str, array.shape)) or "one"
         told = (
