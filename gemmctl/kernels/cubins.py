@@ -233,9 +233,10 @@ class Manifest:
         try:
             found = archive.unpack(path.read_bytes())
             named = {file for file, packed in self.archives.items() if packed == name}
-            if differ := sorted(found.keys() ^ named):
-                has = "has a" if differ[0] in found else "has no"
-                raise ValueError(f"it {has} {differ[0]}")
+            if lacking := named - found.keys():
+                raise ValueError(f"it has no {min(lacking)}")
+            if others := found.keys() - named:
+                raise ValueError(f"the manifest does not name {min(others)}, which it has")
             for file, code in found.items():
                 digest = hashlib.sha256(code).hexdigest()
                 if digest != self.files[file]:
