@@ -52,6 +52,8 @@ def main() -> None:
             print("gemmctl: no thread can be started; allow this process more threads or memory",
                   file=sys.stderr)  # fmt: skip
             sys.exit(4)
+        if (ended := _ended(error)) is not None:
+            sys.exit(ended)
         import traceback
 
         traceback.print_exc()
@@ -67,6 +69,19 @@ def _not_installed(error: OSError) -> str:
                 "or name another shell")  # fmt: skip
     return (f"cannot install completion: cannot write {error.filename}: {error.strerror}; "
             "set HOME to a folder that can be written, or use --show-completion")  # fmt: skip
+
+
+def _ended(error: BaseException | None) -> int | None:
+    """The exit code of a signal on whose way out something else went wrong, if that is so.
+
+    A signal can come where Python's own locks and thread pools do not expect it, whose clean-up
+    then fails.
+    """
+    while error is not None:
+        if isinstance(error, SystemExit) and isinstance(error.code, int):
+            return error.code
+        error = error.__context__
+    return None
 
 
 def _end(number: int, frame: FrameType | None) -> None:

@@ -83,7 +83,7 @@ def test_edge_01_a_signal_leaves_the_terminal_as_it_was(
         assert HIDE in shown  # the bar is there, to its end
         process.send_signal(sent)
         after = seen(ours)
-        assert process.wait() == code
+        assert process.wait() == code, after
     assert after.rindex(SHOW) > (shown + after).rindex(HIDE) - len(shown)
     assert WIPE in after[after.rindex(SHOW) :]
     assert "Traceback" not in after
@@ -117,6 +117,32 @@ def hang(self, count, *, cold):
 CpuSession.time = hang
 main()
 """
+
+
+FAILS = """
+import time
+from gemmctl.__main__ import main
+from gemmctl.device.cpu import CpuSession
+def fail(self, count, *, cold):
+    try:
+        print("measuring", flush=True)
+        time.sleep(60)
+    finally:
+        raise RuntimeError("cannot release un-acquired lock")
+CpuSession.time = fail
+main()
+"""
+
+
+def test_edge_01_a_clean_up_that_fails_behind_a_signal_is_no_bug(two_problems: Path) -> None:
+    streams = {"python": ("-c", FAILS), "stderr": subprocess.PIPE}
+    with started("run", two_problems, **streams) as process:
+        assert process.stdout is not None and process.stderr is not None
+        assert process.stdout.readline() == "measuring\n"
+        process.send_signal(signal.SIGTERM)
+        said = process.stderr.read()
+        assert process.wait(timeout=20) == 143
+    assert said == "gemmctl: 0 of 2 problems measured\n"
 
 
 def test_edge_01_a_second_signal_ends_a_clean_up_that_hangs(two_problems: Path) -> None:
