@@ -30,6 +30,7 @@ CTA_SHARED_BYTES = 227 * 1024  # that one CTA can have (the same)
 
 
 build = as_module(HOME / "build.py")
+CUBINS = len(build.SUPPORT) + len(build.GEMMS)
 VARIANTS = pytest.mark.parametrize("variant", build.VARIANTS, ids=lambda variant: variant.name)
 
 CLEAN = """\
@@ -621,8 +622,11 @@ def check(monkeypatch: pytest.MonkeyPatch, share: int = 1) -> None:
 def change(built: Path, file: str, content: bytes | None) -> None:
     """Put something else into the archive of a cubin, or take the cubin out of it."""
     path = built / build.ARCHIVES[file]
-    files = archive.unpack(path.read_bytes()) | ({} if content is None else {file: content})
-    path.write_bytes(archive.pack({n: files[n] for n in files if n != file or content is not None}))
+    files = archive.unpack(path.read_bytes())
+    del files[file]
+    if content is not None:
+        files[file] = content
+    path.write_bytes(archive.pack(files))
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -650,8 +654,7 @@ def test_what_was_just_built_passes_the_check(
 ) -> None:
     capsys.readouterr()
     check(monkeypatch)
-    count = len(build.SUPPORT) + len(build.GEMMS)
-    assert capsys.readouterr().out == f"{count} cubins are what the sources compile to\n"
+    assert capsys.readouterr().out == f"{CUBINS} cubins are what the sources compile to\n"
 
 
 def test_a_check_by_a_share_compiles_the_support_and_so_much_of_every_variant(
@@ -666,7 +669,7 @@ def test_a_check_by_a_share_compiles_the_support_and_so_much_of_every_variant(
     for variant in build.VARIANTS:
         files = {gemm.file for gemm in build.GEMMS if gemm.variant is variant}
         assert len(files & compiled) == -(-len(files) // 3) < len(files)
-    others = len(build.SUPPORT) + len(build.GEMMS) - len(compiled)
+    others = CUBINS - len(compiled)
     assert capsys.readouterr().out == (
         f"{len(compiled)} cubins are what the sources compile to\n"
         f"{others} others are what the manifest says, which is of these sources\n"
@@ -850,10 +853,9 @@ def test_a_build_says_how_much_it_wrote(
 
     monkeypatch.setattr(build, "assemble", assemble_large)
     build.main()
-    count = len(build.SUPPORT) + len(build.GEMMS)
     size = sum(path.stat().st_size for path in checkout.iterdir())
-    assert size >= count * 150_000
-    assert capsys.readouterr().out == f"{count} cubins, {size / 1e6:.1f} MB\n"
+    assert size >= CUBINS * 150_000
+    assert capsys.readouterr().out == f"{CUBINS} cubins, {size / 1e6:.1f} MB\n"
 
 
 def test_a_build_that_fails_writes_nothing(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:

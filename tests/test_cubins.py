@@ -310,16 +310,15 @@ def test_a_cubin_that_its_archive_lacks_is_named(tmp_path: Path) -> None:
 PACKED = archive.pack({"one.cubin": b"code"})
 
 
-def tar_of(*members: tuple[str, bytes, bytes], size: int = 4) -> bytes:
+def tar_of(*members: tuple[str, bytes, bytes]) -> bytes:
     """A packed tar of members with a type, a name and a target, four bytes behind each file."""
     made = io.BytesIO()
     with tarfile.open(fileobj=made, mode="w", format=tarfile.GNU_FORMAT) as tar:
         for name, kind, target in members:
             member = tarfile.TarInfo(name)
-            member.type, member.linkname, member.size = kind, target.decode(), 0
-            if kind == tarfile.REGTYPE:
-                member.size = size
-            tar.addfile(member, io.BytesIO(b"code") if kind == tarfile.REGTYPE else None)
+            member.type, member.linkname = kind, target.decode()
+            member.size = 4 if kind == tarfile.REGTYPE else 0
+            tar.addfile(member, io.BytesIO(b"code"))
     return lzma.compress(made.getvalue())
 
 

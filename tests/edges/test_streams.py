@@ -99,39 +99,30 @@ def test_edge_01_a_signal_that_the_shell_ignores_is_ignored(two_problems: Path) 
     assert len((two_problems.parent / "out").read_text().splitlines()) == 2
 
 
-HANGS = """
+# A run that is ended as it measures, and what its clean-ups do.
+MEASURES = """
 import time
 from gemmctl.__main__ import main
 from gemmctl.device.cpu import CpuSession
-def hang(self, count, *, cold):
+def measure(self, count, *, cold):
     try:
         print("measuring", flush=True)
         time.sleep(60)
     finally:
-        while True:
+        clean_up
+CpuSession.time = measure
+main()
+"""
+HANGS = MEASURES.replace(
+    "clean_up",
+    """while True:
             try:
                 print("cleaning up", flush=True)
                 time.sleep(60)
             except BaseException:
-                pass
-CpuSession.time = hang
-main()
-"""
-
-
-FAILS = """
-import time
-from gemmctl.__main__ import main
-from gemmctl.device.cpu import CpuSession
-def fail(self, count, *, cold):
-    try:
-        print("measuring", flush=True)
-        time.sleep(60)
-    finally:
-        raise RuntimeError("cannot release un-acquired lock")
-CpuSession.time = fail
-main()
-"""
+                pass""",
+)
+FAILS = MEASURES.replace("clean_up", 'raise RuntimeError("cannot release un-acquired lock")')
 
 
 def test_edge_01_a_clean_up_that_fails_behind_a_signal_is_no_bug(two_problems: Path) -> None:
