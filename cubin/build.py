@@ -195,6 +195,7 @@ VARIANTS = [
     Variant(64, 128, 1, ctas_per_sm=2),
     Variant(64, 128, 1, k_parts=2),
     Variant(64, 128, 1, k_parts=4),
+    Variant(64, 256, 1),
     Variant(64, 256, 2, layouts=EXCHANGED, **PINGPONG),
 ]
 

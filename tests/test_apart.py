@@ -47,7 +47,7 @@ def test_few_rows_that_take_longer_get_all_sms_in_the_end() -> None:
         ([{**HOT[0], "k": 2559}, HOT[1]], "a short sum"),
         ([HOT[0], {**HOT[1], "k": 7104}], "sums of two lengths"),
         ([{**one, "k": 2048} for one in HOT], "short sums"),
-        ([{**HOT[0], "n": 256}, {**HOT[1], "count": 4}], "a short launch"),
+        ([{**HOT[0], "n": 256}, {**HOT[1], "count": 2}], "a short launch"),
         ([HOT[0], {**HOT[1], "count": 1}], "nothing to gain by the model"),
     ],
 )

@@ -319,7 +319,7 @@ def test_the_name_of_a_variant_is_its_tile_its_cluster_and_its_schedule() -> Non
     names = [variant.name for variant in build.VARIANTS]
     assert names == [
         "128x256-c2", "128x256", "128x192-c2p", "128x256-c2u",
-        "64x128", "64x128-k2", "64x128-k4", "64x256-p",
+        "64x128", "64x128-k2", "64x128-k4", "64x256", "64x256-p",
     ]  # fmt: skip
     assert build.Variant(128, 192, 2, pingpong=True).name == "128x192-p"
 
@@ -495,7 +495,7 @@ def test_a_cubin_is_named_by_types_layouts_and_kernel(tmp_path: Path) -> None:
             ("row", "col", "row"),
             [
                 "128x256-c2", "128x256", "128x192-c2p", "128x256-c2u",
-                "64x128", "64x128-k2", "64x128-k4",
+                "64x128", "64x128-k2", "64x128-k4", "64x256",
             ],
         ),
         (("row", "col", "col"), ["128x256-c2x", "128x256-x", "128x192-c2px", "64x256-px"]),

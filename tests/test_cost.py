@@ -514,6 +514,64 @@ def test_clusters_take_longer_to_start() -> None:
     assert cycles(tiles(2), name="128x256-c2", constants=constants) == SLICE + 4e3
 
 
+# One wave of tiles
+
+WAVE = replace(IDEAL, wave_multiply=1.0)  # a form of its own, by which only multiplying takes time
+
+
+def test_a_wave_takes_what_the_slices_of_its_longest_tile_take() -> None:
+    longest = cycles(tiles(131, k=640), tiles(1, k=1280), constants=WAVE)
+    assert longest == pytest.approx(20 * SLICE)
+
+
+@pytest.mark.parametrize(("count", "waves"), [(132, 1), (133, 2)])
+def test_it_has_latencies_of_its_own_where_no_sm_takes_a_second_tile(
+    count: int, waves: int
+) -> None:
+    constants = replace(WAVE, wave_latency=7e6, launch_latency=2e6)
+    assert cycles(tiles(count, k=64), constants=constants) == pytest.approx(
+        {1: 7e6 + SLICE, 2: 2e6 + 2 * SLICE}[waves]
+    )
+
+
+def test_a_launch_beside_others_is_none_and_one_with_split_sums_neither() -> None:
+    constants = replace(WAVE, wave_latency=7e6)
+    some = make_problem(tiles(10, k=640))
+    assert cost.estimate(launch_of(some), some, constants, beside=True) == 10 * SLICE
+    assert cycles(tiles(10, k=8192), splits=2, constants=constants) < 7e6
+
+
+def test_who_loads_and_who_multiplies_hide_each_other_but_not_quite() -> None:
+    alike = replace(WAVE, wave_load=SLICE)
+    shown = 2 ** (1 / 3)  # of a mean that is nearly the longer of the two
+    assert cycles(tiles(132, k=640), constants=alike) == pytest.approx(10 * SLICE * shown)
+    little = replace(WAVE, wave_load=SLICE / 4)
+    assert cycles(tiles(132, k=640), constants=little) == pytest.approx(10 * SLICE, rel=0.01)
+
+
+def test_what_the_memory_reads_shows_where_it_takes_longer() -> None:
+    slow = replace(WAVE, memory_bytes=1e-3)
+    nbytes = (256 + 132 * 128) * 640 * 2  # of A and B: D is written behind all that
+    expected = pytest.approx(nbytes * 1000 / 132)
+    assert cycles(tiles(132, k=640), constants=slow) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "columns", "warpgroups"),
+    [("128x256", 128, 2), ("64x128", 64, 1), ("64x128", 264 * 64, 2), ("64x256", 64, 1)],
+)
+def test_warpgroups_of_an_sm_compute_at_one_time(name: str, columns: int, warpgroups: int) -> None:
+    constants = replace(WAVE, wave_multiply=1e-9, gelu=1000.0)
+    taken = cycles(f"m: 64, n: {columns}, k: 64, activation: gelu", name=name, constants=constants)
+    assert taken == pytest.approx(64 * 64 * 1000 * warpgroups / 2, rel=1e-3)
+
+
+def test_a_lone_warpgroup_takes_a_latency_of_its_own_from_tile_to_tile() -> None:
+    constants = replace(IDEAL, lone_latency=7e6, tile_latency=2e6)
+    assert cycles(f"m: 64, n: {133 * 64}, k: 64", name="64x256", constants=constants) > 14e6
+    assert cycles(f"m: 64, n: {133 * 128}, k: 64", constants=constants) < 5e6
+
+
 # Split sums
 
 
@@ -713,7 +771,8 @@ def test_whatever_gets_slower_makes_no_launch_faster(
     assert cost.estimate(launch, some, worse) * rounded >= cost.estimate(launch, some, UNEXPOSED)
 
 
-LATENCIES = ("tile_latency", "shared_latency", "turn_latency", "finished_latency", "sum_latency")
+LATENCIES = ("tile_latency", "shared_latency", "lone_latency", "turn_latency", "finished_latency")
+LATENCIES += ("sum_latency",)
 SIMPLE = replace(IDEAL, **dict.fromkeys(LATENCIES, 7.0))
 
 
@@ -870,7 +929,7 @@ def test_ends_that_are_not_the_last_count_a_little() -> None:
 @given(launches())
 def test_a_launch_keeps_its_sms_for_as_long_as_it_takes(drawn: tuple[Problem, Launch]) -> None:
     some, launch = drawn
-    stay, expected = cost.stay(launch, some), cost.estimate(launch, some)
+    stay, expected = cost.stay(launch, some), cost.estimate(launch, some, beside=True)
     assert len(stay.leaves) == launch.clusters * launch.kernel.ctas
     assert stay.leaves[0] >= stay.even * (1 - 1e-9)
     assert (np.diff(stay.leaves) <= 0).all()

@@ -33,6 +33,8 @@ problems:
   - name: long
     groups: [{m: 256, n: 256, k: 16384}]
 """
+# And one of which no cut is a single wave, whose form has few of the constants.
+LONGER = LIST + "  - {name: tall, groups: [{m: 8192, n: 1024, k: 512}]}\n"
 TRUE = replace(cost.FITTED, tile_latency=4000.0, feed_bytes=25.0, exposed_feed=0.3)
 FAMILY = ("decode-001", "decode-002", "decode-002-beta", "decode-003", "lora-001", "lora-002")
 
@@ -71,7 +73,8 @@ def read(fit_cost: ModuleType, rows: list[dict[str, str]], text: str = LIST) -> 
 
 
 def test_the_fit_finds_a_model_that_explains_the_measurements(fit_cost: ModuleType) -> None:
-    sheet = fit_cost.Sheet(read(fit_cost, measured(lambda made: seconds(made, TRUE))))
+    rows = measured(lambda made: seconds(made, TRUE), LONGER)
+    sheet = fit_cost.Sheet(read(fit_cost, rows, LONGER))
     found = fit_cost.fit(sheet)
     assert sheet.loss(found.constants) < sheet.loss(cost.FITTED) / 10
 

@@ -74,6 +74,7 @@ from gemmctl.planning.order import LONG_K
 from gemmctl.planning.tiles import (
     AHEAD_BYTES,
     AMONG_K,
+    FULL_WAVE,
     LAST_SLICES,
     LOWER_K_TILES,
     LOWER_WAVES,
@@ -124,6 +125,7 @@ def by_flag(launch: Launch) -> list[tuple[Any, Any]]:
 
 @given(cuts() | joined_cuts() | uneven_cuts())
 def test_every_element_of_every_d_lies_in_exactly_one_tile(drawn: Cut) -> None:
+    """But what is in reach of a group's last tile, where that overlaps the one above it."""
     some, launch = drawn
     columns = seen(some, launch.kernel)
     written = {
@@ -136,7 +138,49 @@ def test_every_element_of_every_d_lies_in_exactly_one_tile(drawn: Cut) -> None:
         inside = whole[m0 : m0 + width, n0 : n0 + launch.kernel.columns_per_tile]
         assert inside.size, "a tile outside of D"
         inside += 1
-    assert all((times == 1).all() for times in written.values())
+    for index, times in written.items():
+        reach = launch.widths[launch.groups == index].max() if overlaps(launch) else 0
+        at_end = times[len(times) - reach :] if columns.beta[index] == 0 else times[:0]
+        assert (times[: len(times) - len(at_end)] == 1).all()
+        assert ((at_end == 1) | (at_end == 2)).all()
+
+
+def overlaps(launch: Launch) -> bool:
+    """Whether the last tiles of groups may overlap those above them."""
+    across = launch.kernel.d_across or launch.kernel.a_across
+    share = len(launch.tiles) / launch.room
+    return not launch.slots and not across and FULL_WAVE <= share <= 1
+
+
+def rows_of_tiles(launch: Launch) -> list[tuple[int, int]]:
+    """Where the tiles of its first columns begin, and how many rows they have."""
+    first = np.sort(launch.tiles[launch.tiles["n0"] == 0], order="m0")
+    return list(zip(first["m0"].tolist(), first["width"].tolist(), strict=True))
+
+
+@pytest.mark.parametrize("name", ["128x256", "64x256"])
+def test_where_a_wave_is_full_a_group_s_last_tile_begins_where_all_its_rows_are_there(
+    name: str,
+) -> None:
+    of = kernel(name)
+    whole = make_problem(f"m: 160, n: {of.rows * 40}, k: 8192")
+    assert rows_of_tiles(launch_of(whole, of, 64)) == [(0, 64), (64, 64), (96, 64)]
+    few_widths = make_problem(f"m: 72, n: {of.rows * 50}, k: 512, activation: gelu")
+    assert rows_of_tiles(launch_of(few_widths, of, 64)) == [(0, 64), (8, 64)]
+
+
+@pytest.mark.parametrize(
+    "group",
+    [
+        "m: 160, n: 5120, k: 8192, beta: 1",  # C may lie in D's place
+        "m: 160, n: 5120, k: 8192, bias: m",  # it is copied in whole words
+        "m: 160, n: 3840, k: 8192",  # 90 tiles: CTAs enough are idle
+        "m: 160, n: 5760, k: 8192",  # 135 tiles: more than a wave
+    ],
+)
+def test_elsewhere_it_begins_where_the_one_above_it_ends(group: str) -> None:
+    launch = launch_of(make_problem(group), kernel("128x256"), 64)
+    assert [begin for begin, _ in rows_of_tiles(launch)] == [0, 64, 128]
 
 
 @given(cuts() | joined_cuts())

@@ -55,8 +55,13 @@ def test_with_operands_exchanged_a_product_is_cut_as_that_of_its_operands_the_ot
     shapes = [(304, 400, 4096), (24, 8, 100), (1000, 640, 1030), (640, 1000, 1030), (40, 64, 0)]
     some = make_problem(*(f"m: {m}, n: {n}, k: {k}" for m, n, k in shapes))
     turned = make_problem(*(f"m: {n}, n: {m}, k: {k}, ldd: 1000" for m, n, k in shapes))
-    launch = launch_of(some, kernel("128x256-x"), width, splits)
-    other = launch_of(turned, kernel("128x256"), width, splits)
+    # On a GPU of which SMs are idle: of a full wave the last tiles overlap others, but not where
+    # operands are exchanged.
+    everyone, large = np.arange(len(shapes)), Machine(1000)
+    launch, other = (
+        cut_as(of, everyone, kernel(name), Choice(name, width, splits), large)
+        for of, name in ((some, "128x256-x"), (turned, "128x256"))
+    )
     fields = [name for name in TILE.names or () if name != "flags"]
     assert np.array_equal(launch.tiles[fields], other.tiles[fields])
     assert (launch.padded_macs, launch.slots) == (other.padded_macs, other.slots)
@@ -346,17 +351,23 @@ def test_ctas_that_share_k_are_a_cluster_of_which_fewer_fit_the_larger_it_is(
     assert launch.tiles["k_tiles"].tolist() == [64] * 10  # of all of them together
 
 
-def test_ctas_share_k_in_a_launch_alone_of_fewer_groups_than_sms() -> None:
-    both = [sharing(2), kernel("64x128")]
+@pytest.mark.parametrize("of", [sharing(2), kernel("64x256")], ids=["shares k", "lone"])
+def test_kernels_for_few_tiles_are_for_a_launch_alone_of_fewer_groups_than_sms(of: Kernel) -> None:
+    both = [of, kernel("64x128")]
     assert list(considered_kernels(both, 131, H200, alone=True)) == both
     for groups, alone in ((132, True), (131, False)):
         assert list(considered_kernels(both, groups, H200, alone)) == both[1:]
         assert list(considered_kernels(both[:1], groups, H200, alone)) == both[:1]  # none else
 
 
-def test_where_ctas_share_k_no_sum_is_worth_splitting() -> None:
+@pytest.mark.parametrize("of", [sharing(2), kernel("64x256")], ids=["shares k", "lone"])
+def test_there_no_sum_is_worth_splitting(of: Kernel) -> None:
     some = make_problem("m: 64, n: 64, k: 65536")
-    assert {choice.splits for choice in considered(some, sharing(2))} == {1}
+    assert {choice.splits for choice in considered(some, of)} == {1}
+
+
+def test_a_kernel_is_lone_whose_one_warpgroup_has_an_sm_and_a_tile_to_itself() -> None:
+    assert {of.name for of in KERNELS if of.lone} == {"64x256"}
 
 
 def test_k_is_split_where_whole_tiles_leave_the_gpu_idle() -> None:
@@ -441,14 +452,19 @@ def test_a_smaller_gpu_has_less_room() -> None:
 
 
 def test_the_kernel_has_a_main_loop_for_every_width() -> None:
-    widths = [int(width) for width in re.findall(r"\bWIDTH\((\d+)\)", text("consume.cuh"))]
+    source = text("consume.cuh").partition("#define WIDTHS_ABOVE_128")[0]
+    widths = [int(width) for width in re.findall(r"\bWIDTH\((\d+)\)", source)]
     whole = range(WIDTH_STEP, WIDTHS * WIDTH_STEP + 1, WIDTH_STEP)
     assert sorted(widths) == sorted({*whole, *range(FINE_FROM, FINE_TO, FINE_STEP)})
 
 
 def test_kernels_of_one_warpgroup_have_one_that_begins_with_c_for_every_width() -> None:
     source = text("consume.cuh")
-    (listed,) = re.findall(r"define WIDTHS_UP_TO_128\(WIDTH\)[ \\]*\n(.*)\n", source)
-    widths = [int(width) for width in re.findall(r"\bWIDTH\((\d+)\)", listed)]
-    assert widths == list(range(WIDTH_STEP, 128 + 1, WIDTH_STEP))
-    assert {of.max_width for of in KERNELS if of.begins_plain} == {128}
+    begun = source.partition("if constexpr (C::c_apart) switch (tile.width) {")[2]
+    names = re.findall(r"(WIDTHS_\w+)\(WIDTH\)", begun.partition("}")[0])
+    widths: list[int] = []
+    for name in names:
+        (listed,) = re.findall(rf"define {name}\(WIDTH\)[ \\]*\n(.*)\n", source)
+        widths += [int(width) for width in re.findall(r"\bWIDTH\((\d+)\)", listed)]
+    most = max(of.max_width for of in KERNELS if of.begins_plain)
+    assert widths == list(range(WIDTH_STEP, most + 1, WIDTH_STEP))

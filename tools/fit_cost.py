@@ -252,7 +252,7 @@ def _joined(works: Sequence[Work]) -> Work:
         pairs = zip(values, sizes, strict=True)
         return np.concatenate([np.broadcast_to(np.asarray(v), (size,)) for v, size in pairs])
 
-    of_launches = ("entries", "clusters", "sms", "clustered")
+    of_launches = ("entries", "clusters", "sms", "clustered", "one_wave")
     rest = {
         field.name: joined(
             (getattr(work, field.name) for work in works),

@@ -327,13 +327,17 @@ __device__ __forceinline__ bool consume_tile(Shared<C>& shared, const Params& pa
         WIDTH(104) WIDTH(120) WIDTH(136) WIDTH(144) WIDTH(152) WIDTH(160) WIDTH(168) WIDTH(176)
         WIDTH(184) WIDTH(192) WIDTH(208) WIDTH(224) WIDTH(240) WIDTH(256)
 #undef WIDTH
+#define WIDTHS_ABOVE_128(WIDTH)                                                               \
+    WIDTH(144) WIDTH(160) WIDTH(176) WIDTH(192) WIDTH(208) WIDTH(224) WIDTH(240) WIDTH(256)
 #define WIDTH(w) WIDTH_OF(w, true)
         default:
             if constexpr (C::c_apart) switch (tile.width) {
                 WIDTHS_UP_TO_128(WIDTH)
+                WIDTHS_ABOVE_128(WIDTH)
             }
 #undef WIDTH
 #undef WIDTHS_UP_TO_128
+#undef WIDTHS_ABOVE_128
 #undef WIDTH_OF
     }
     if (C::pingpong && kept_used) ptx::warpgroup_sync(consumer);  // all have read what was kept

@@ -85,6 +85,11 @@ class Kernel:
         return self.threads // 128 - 1
 
     @property
+    def lone(self) -> bool:
+        """Whether one warpgroup has an SM and a tile to itself: nobody multiplies as it stores."""
+        return self.consumers == 1 and self.ctas_per_sm == 1 and self.k_parts == 1
+
+    @property
     def takes_turns(self) -> bool:
         """Whether warpgroups that share a tile may multiply it one after the other."""
         return self.consumers > 1 and not self.pingpong

@@ -68,11 +68,14 @@ def ways(
 def choose_apart(
     problem: Problem, groups: Ints, kernels: Sequence[Kernel], machine: Machine, whole: Grid
 ) -> list[tuple[Choice, Grid]]:
-    """The fastest of these ways, if it is faster than the ``whole``, by the cost model."""
+    """The fastest of these ways, if it is faster than the ``whole``, by the cost model.
+
+    That is estimated as these are: as launches beside others.
+    """
     best = list[tuple[Choice, Grid]]()
     if not (able := ways(problem, groups, kernels, machine)):
         return best
-    if (least := cost.estimate(whole, problem)) < LEAST_S * cost.CLOCK_HZ:
+    if (least := cost.estimate(whole, problem, beside=True)) < LEAST_S * cost.CLOCK_HZ:
         return best
     (kernel,) = (kernel for kernel in kernels if kernel.name == KERNEL)
     parted = sides(problem, groups)

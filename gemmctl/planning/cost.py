@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
@@ -18,7 +18,9 @@ from gemmctl.planning.tiling import Grid, Machine
 from gemmctl.planning.work import Asked, Work, asked_of, work_of
 
 CLOCK_HZ = 1.98e9  # of a cycle below: an H200's highest
+PLAIN = frozenset(("value", "stored_byte"))  # the steps of plain sums
 COMPUTED = frozenset(("bias", "relu", "gelu", "gelu_tanh", "silu"))  # of a value's steps
+WAVE_POWER = 3.0  # of a mean of what a K tile waits for, that is nearly the longest of it
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,7 @@ class Constants:
     # A tile: what is not hidden behind the tile before
     tile_latency: float = 2020.0
     shared_latency: float = 2400.0  # where two CTAs share an SM
+    lone_latency: float = 5000.0  # where one warpgroup has an SM to itself
     turn_latency: float = 5030.0  # where warpgroups take turns
     finished_latency: float = 3800.0  # likewise, of more than plain sums, or off words
     lined: float = 0.862  # share of that, and of the values' time, where D is written by columns
@@ -86,10 +89,28 @@ class Constants:
     later_sum: float = 7000.0  # more where some CTA has a part before it
     sum_value: float = 0.9  # of each part that is added up
     # The same where CTAs of a cluster share K
-    gather_latency: float = 700.0
-    gather_value: float = 0.2
+    gather_latency: float = 1400.0
+    gather_value: float = 0.192
     gather_memory: float = 0.88  # share of the memory's time that their bytes take
     gather_shown: float = 2.0  # tiles of a cluster, behind which storing hides in the ring's length
+    # A launch of one wave that has the GPU to itself: each CTA or cluster has a tile at most. What
+    # is above of a launch, a tile and its feeding does not count then, but this does
+    wave_latency: float = 8670.0  # of all that is not below, from a cold start
+    wave_exchanged: float = 1230.0  # more where operands are exchanged
+    wave_value: float = 0.0922  # of plain sums
+    wave_multiply: float = (
+        1.07  # share of a K tile's multiplying; the clock is high. 0: no such form
+    )
+    wave_load: float = 237.0  # that a K tile takes who loads,
+    wave_crossed: float = 0.0273  # and for each byte of rows that begin within a line
+    wave_crowded: float = 0.08  # that a K tile takes for each byte that many CTAs draw
+    wave_stage: float = 1560.0  # until a stage of the ring is full, from when it is free
+    wave_slow: float = (
+        1920.0  # more of what comes from memory where CTAs of a cluster wait for each other
+    )
+    wave_known: float = 660.0  # more of what the L2 has already where operands are exchanged
+    wave_tall: float = 1.0  # more of a byte that comes in a box of twice TALL_ROWS rows
+    wave_exposed: float = 0.325  # of the K tiles' time and that of the bytes from memory
     # What overlaps
     exposed_feed: float = 0.182  # feeding and multiplying
     exposed_turn: float = 0.0163  # one warpgroup's epilogue and the other's multiplying
@@ -249,18 +270,12 @@ def times_of(work: Work, constants: Constants) -> Times:
     """What entries take. Where warpgroups take turns, one stores while the other multiplies."""
     turn = np.where(work.finished, constants.finished_latency, constants.turn_latency)
     alone = np.where(work.shared, constants.shared_latency, constants.tile_latency)
-    by_columns = np.where(work.shuffled, constants.shuffled, constants.lined)
-    lined = np.where(work.lines, by_columns, 1.0)
+    alone = np.where(work.lone, constants.lone_latency, alone)
+    lined = _lined(work, constants)
     latency = np.where(work.pingpong, turn, alone) * lined + constants.draw_latency * work.late
-    latency = latency + constants.bias_latency * work.scaled / np.maximum(1, work.k_tiles)
+    latency = latency + _scaled(work, constants) + _gathering(work, constants)
     computing = np.where(work.shared, constants.one_of_two, 1.0)
-    per_value = sum(
-        getattr(constants, name) * share * (computing if name in COMPUTED else 1.0)
-        for name, share in work.steps.items()
-    )
-    per_value = per_value * lined
-    gather = constants.gather_latency + constants.gather_value * work.gathers * work.values
-    latency = latency + np.where(work.gathers, gather, 0.0)
+    per_value = _per_value(work, constants, set(work.steps), computing) * lined
     store = latency + per_value * work.values
     whole, end = _tile(work, _multiplying(work, work.k_tiles, store, constants), store, constants)
     if np.any(work.gathers):
@@ -279,6 +294,35 @@ def times_of(work: Work, constants: Constants) -> Times:
     return Times(whole, end, part, waiting + adding, widest)
 
 
+def _lined(work: Work, constants: Constants) -> Floats:
+    """Share of the time of storing a value where D is written by columns."""
+    by_columns = np.where(work.shuffled, constants.shuffled, constants.lined)
+    return np.where(work.lines, by_columns, 1.0)
+
+
+def _per_value(
+    work: Work, constants: Constants, steps: Collection[str], computing: Floats
+) -> Floats:
+    """Cycles of each value for some of its steps; ``computing``: share of what is computed."""
+    found = np.zeros_like(work.values)
+    for name in steps:
+        share = work.steps[name] * (computing if name in COMPUTED else 1.0)
+        found = found + getattr(constants, name) * share
+    return found
+
+
+def _scaled(work: Work, constants: Constants) -> Floats:
+    """Cycles of a tile for a bias that comes with alpha."""
+    found: Floats = constants.bias_latency * work.scaled / np.maximum(1, work.k_tiles)
+    return found
+
+
+def _gathering(work: Work, constants: Constants) -> Floats:
+    """Cycles of a tile for the sums of other CTAs that share its K."""
+    found = constants.gather_latency + constants.gather_value * work.gathers * work.values
+    return np.where(work.gathers, found, 0.0)
+
+
 def _multiplying(work: Work, k_tiles: Ints, store: Floats, constants: Constants) -> Floats:
     """Cycles that so many K tiles take, of entries whose sums then take so long to be stored.
 
@@ -294,9 +338,14 @@ def _multiplying(work: Work, k_tiles: Ints, store: Floats, constants: Constants)
     until_full = constants.stage_latency + of_clusters * work.joint + of_exchanged * work.exchanged
     feed = np.maximum(fed * sharing / constants.feed_bytes, until_full / (work.stages - 1))
     aligned = _both(work.multiply * sharing, feed, constants.exposed_feed)
-    copied = constants.unaligned + constants.beside_copies * work.multiply
-    per_k_tile: Floats = np.where(work.unaligned, np.maximum(aligned, copied), aligned)
+    copied = np.where(work.unaligned, _copied(work, constants), 0.0)
+    per_k_tile: Floats = np.maximum(aligned, copied)
     return k_tiles * per_k_tile
+
+
+def _copied(work: Work, constants: Constants) -> Floats:
+    """Cycles that a K tile takes whose B is copied word by word."""
+    return constants.unaligned + constants.beside_copies * work.multiply
 
 
 def _tile(
@@ -344,7 +393,39 @@ def together(work: Work, times: Times, busy: Floats, constants: Constants) -> Fl
     moving = _both(
         np.maximum(np.maximum(busy - adding, stored), drawn), memory, constants.exposed_memory
     )
-    return latency + ends + moving + adding
+    found: Floats = latency + ends + moving + adding
+    if constants.wave_multiply:
+        found = np.where(work.one_wave, _one_wave(work, constants), found)
+    return found
+
+
+def _one_wave(work: Work, constants: Constants) -> Floats:
+    """Cycles of launches of one wave.
+
+    CTAs begin together and stay in step, so that the L2 hands out at one time what many ask for,
+    and what a K tile takes is a matter of multiplying, of who loads and of the ring's length. None
+    of these quite hides the others.
+    """
+    until_full = constants.wave_stage + constants.wave_slow * work.joint * work.fresh
+    until_full = until_full + constants.wave_known * work.exchanged * (1 - work.fresh)
+    each_takes = (
+        constants.wave_multiply * work.multiply * work.sharing,
+        constants.wave_load + constants.wave_crossed * work.crossed * work.sharing,
+        constants.wave_crowded * work.crowded * work.sharing,
+        until_full / (work.stages - 1),
+    )
+    per_k_tile = sum(one**WAVE_POWER for one in each_takes) ** (1 / WAVE_POWER)
+    copied = np.where(work.unaligned, _copied(work, constants), 0.0)
+    slices = work.k_tiles * np.maximum(per_k_tile, copied)
+    behind = _per_value(work, constants, set(work.steps) - PLAIN, work.computing / 2)
+    behind = behind * _lined(work, constants)
+    store = (constants.wave_value + behind) * work.values
+    store = store + constants.wave_exchanged * np.asarray(work.exchanged)
+    store = store + _scaled(work, constants) + _gathering(work, constants)
+    longest, last = (np.maximum.reduceat(of, work.starts) for of in (slices, store))
+    read = np.add.reduceat(work.read + constants.wave_tall * work.tall, work.starts)
+    memory = read / constants.memory_bytes / work.sms
+    return constants.wave_latency + last + _both(longest, memory, constants.wave_exposed)
 
 
 def _memory(work: Work, constants: Constants) -> Floats:

@@ -86,6 +86,10 @@ SHORT_SLICES = 4  # of K, which all are multiplied by turns in tiles of NARROW_R
 LOWER_K_TILES = range(6, TURNING_K // K_TILE)
 LOWER_WAVES = 5
 LOWER_SHARE = 0.01
+# Share of a wave from which the last tiles of groups overlap those above them: with 90 CTAs and
+# fewer no launch took longer for rows that are not there, with 120 up to 1.4 times as long (H200,
+# docs/kernel.md).
+FULL_WAVE = 0.7
 
 # One entry of the tile list, as the kernel reads it. There are three kinds of entries; Tile in
 # cubin/src/records.cuh explains them.
@@ -235,6 +239,10 @@ def cut(problem: Problem, planned: Grid, choice: Choice) -> Launch:
     tiles["flags"] |= alone * np.uint32(TILE_ALONE)
     last = tiles["m0"] + tiles["width"] >= columns.m[groups][tiles["group"]]
     tiles["width"] = np.where(last, planned.last[tiles["group"]], tiles["width"])
+    if _fills_a_wave(planned) and not (kernel.d_across or kernel.a_across or kernel.b_unaligned):
+        # Nor where C may lie in D's place, or a bias along m is copied in whole words from m0 on.
+        movable = (beta == 0) & (columns.bias[groups] != BIAS_M)
+        _full_at_end(tiles, planned, columns.m[groups], last & movable[tiles["group"]])
     # The last tile of a group may be narrow where the others are not.
     narrow = (tiles["width"] <= NARROW_ROWS) & (tiles["in_turn"] < tiles["k_tiles"])
     tiles["in_turn"][narrow] = 0
@@ -250,6 +258,25 @@ def cut(problem: Problem, planned: Grid, choice: Choice) -> Launch:
     if planned.slots:
         tiles = _split(tiles, planned.parts[tiles["group"]], columns.m[groups][tiles["group"]])
     return Launch(**vars(planned), choice=choice, shuffled=mixed, moved=moved, tiles=tiles)
+
+
+def _fills_a_wave(planned: Grid) -> bool:
+    """Whether a launch has a whole tile for most clusters, and no more than one for any."""
+    tiles = int(planned.whole.sum())
+    return not planned.slots and FULL_WAVE * planned.room <= tiles <= planned.room
+
+
+def _full_at_end(tiles: npt.NDArray[np.void], planned: Grid, m: Ints, some: Flags) -> None:
+    """Move the last tiles of groups, such as these, up to where all their rows are there.
+
+    Boxes with rows that are not there make such a launch up to a third slower (docs/kernel.md).
+    What the tile above has, too, is computed twice and stored twice, the same bits whoever comes
+    first.
+    """
+    of = tiles["group"]
+    moved = some & (planned.high > 1)[of]
+    tiles["width"] = np.where(moved, planned.widths[of], tiles["width"])
+    tiles["m0"] = np.where(moved, m[of] - tiles["width"], tiles["m0"])
 
 
 def _lower(planned: Grid, m: Ints, able: Flags) -> Ints:

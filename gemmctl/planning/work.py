@@ -74,7 +74,7 @@ class Asked:
 class Work:
     """Launches as the model sees them: what does not depend on its constants.
 
-    ``starts`` and what follows up to ``clustered`` have an entry per launch, all else one per
+    ``starts`` and what follows up to ``one_wave`` have an entry per launch, all else one per
     group, or a single one for all.
     """
 
@@ -83,6 +83,7 @@ class Work:
     clusters: Ints  # CTAs or clusters that take entries
     sms: Ints  # of the GPU
     clustered: Flags  # whether it starts in clusters
+    one_wave: Flags  # whether each has an entry at most, a whole tile, and the GPU for itself
     whole: Ints
     parts: Ints
     sums: Ints
@@ -96,6 +97,8 @@ class Work:
     pingpong: Flags | bool
     late: Floats  # share of tiles that are drawn while the one before is at work, no sooner
     shared: Flags | bool  # whether two CTAs fit on an SM
+    lone: Flags | bool  # whether one warpgroup has an SM to itself
+    computing: Floats  # warpgroups on an SM that have a tile to store where each CTA has one
     exchanged: bool  # whether operands are
     lines: Flags  # whether D is written by columns, then, in whole lines
     shuffled: Flags  # the same, with rows of A that come shuffled
@@ -206,12 +209,14 @@ def work_of(launches: Grid, asked: Asked, starts: Ints = ALONE, beside: bool = F
     slices = launches.whole * launches.k_tiles * kernel.cluster
     fed = kernel.b_bytes + of_a * (K_TILE * size)
     steps, finished, scales = _steps(launches, asked)
+    whole = np.maximum.reduceat(launches.parts, starts) == 1
     return Work(
         starts=starts,
         entries=entries,
         clusters=clusters,
         sms=np.full_like(starts, sms),
         clustered=np.full(len(starts), kernel.ctas > 1),
+        one_wave=(entries <= clusters) & whole & (not beside),
         whole=launches.whole,
         parts=launches.parts,
         sums=launches.sums,
@@ -225,6 +230,8 @@ def work_of(launches: Grid, asked: Asked, starts: Ints = ALONE, beside: bool = F
         pingpong=kernel.pingpong,
         late=_late(launches, starts, entries, clusters),
         shared=kernel.ctas_per_sm > 1,
+        lone=kernel.lone,
+        computing=(1 if kernel.pingpong else kernel.consumers) * on_sm.astype(np.float64),
         exchanged=kernel.d_across,
         lines=kernel.d_across & (launches.widths * size_d % LINE_BYTES == 0),
         shuffled=shuffled(launches, asked.may_shuffle),
