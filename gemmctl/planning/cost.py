@@ -98,16 +98,12 @@ class Constants:
     wave_latency: float = 8670.0  # of all that is not below, from a cold start
     wave_exchanged: float = 1230.0  # more where operands are exchanged
     wave_value: float = 0.0922  # of plain sums
-    wave_multiply: float = (
-        1.07  # share of a K tile's multiplying; the clock is high. 0: no such form
-    )
+    wave_multiply: float = 1.07  # share of a K tile's multiplying; 0: there is no such form
     wave_load: float = 237.0  # that a K tile takes who loads,
     wave_crossed: float = 0.0273  # and for each byte of rows that begin within a line
     wave_crowded: float = 0.08  # that a K tile takes for each byte that many CTAs draw
     wave_stage: float = 1560.0  # until a stage of the ring is full, from when it is free
-    wave_slow: float = (
-        1920.0  # more of what comes from memory where CTAs of a cluster wait for each other
-    )
+    wave_slow: float = 1920.0  # more of what comes from memory where both CTAs of a cluster wait
     wave_known: float = 660.0  # more of what the L2 has already where operands are exchanged
     wave_tall: float = 1.0  # more of a byte that comes in a box of twice TALL_ROWS rows
     wave_exposed: float = 0.325  # of the K tiles' time and that of the bytes from memory
@@ -275,7 +271,7 @@ def times_of(work: Work, constants: Constants) -> Times:
     latency = np.where(work.pingpong, turn, alone) * lined + constants.draw_latency * work.late
     latency = latency + _scaled(work, constants) + _gathering(work, constants)
     computing = np.where(work.shared, constants.one_of_two, 1.0)
-    per_value = _per_value(work, constants, set(work.steps), computing) * lined
+    per_value = _per_value(work, constants, work.steps, computing) * lined
     store = latency + per_value * work.values
     whole, end = _tile(work, _multiplying(work, work.k_tiles, store, constants), store, constants)
     if np.any(work.gathers):
@@ -417,7 +413,8 @@ def _one_wave(work: Work, constants: Constants) -> Floats:
     per_k_tile = sum(one**WAVE_POWER for one in each_takes) ** (1 / WAVE_POWER)
     copied = np.where(work.unaligned, _copied(work, constants), 0.0)
     slices = work.k_tiles * np.maximum(per_k_tile, copied)
-    behind = _per_value(work, constants, set(work.steps) - PLAIN, work.computing / 2)
+    behind_sums = [name for name in work.steps if name not in PLAIN]
+    behind = _per_value(work, constants, behind_sums, work.computing / 2)
     behind = behind * _lined(work, constants)
     store = (constants.wave_value + behind) * work.values
     store = store + constants.wave_exchanged * np.asarray(work.exchanged)

@@ -240,7 +240,7 @@ def cut(problem: Problem, planned: Grid, choice: Choice) -> Launch:
     last = tiles["m0"] + tiles["width"] >= columns.m[groups][tiles["group"]]
     tiles["width"] = np.where(last, planned.last[tiles["group"]], tiles["width"])
     if _fills_a_wave(planned) and not (kernel.d_across or kernel.a_across or kernel.b_unaligned):
-        # Nor where C may lie in D's place, or a bias along m is copied in whole words from m0 on.
+        # Not where C may lie in D's place, nor where a bias along m may be copied in whole words.
         movable = (beta == 0) & (columns.bias[groups] != BIAS_M)
         _full_at_end(tiles, planned, columns.m[groups], last & movable[tiles["group"]])
     # The last tile of a group may be narrow where the others are not.
