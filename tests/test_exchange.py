@@ -231,7 +231,7 @@ def kernels_of(gemmctl: Command, *groups: str) -> set[str]:
         "m: 1024, n: 400, k: 4096",
         "m: 1024, n: 400, k: 4096, alpha: 0.5, a: f16, d: f32",
         "m: 400, n: 1024, k: 4096, d_layout: col",
-        "m: 1024, n: 64, k: 64",
+        "m: 2048, n: 64, k: 256",
     ],
 )
 def test_operands_are_exchanged_where_rows_of_b_would_fill_too_few_of_their_tiles(

@@ -89,8 +89,8 @@ class Constants:
     later_sum: float = 7000.0  # more where some CTA has a part before it
     sum_value: float = 0.9  # of each part that is added up
     # The same where CTAs of a cluster share K
-    gather_latency: float = 1400.0
-    gather_value: float = 0.192
+    gather_latency: float = 700.0
+    gather_value: float = 0.2
     gather_memory: float = 0.88  # share of the memory's time that their bytes take
     gather_shown: float = 2.0  # tiles of a cluster, behind which storing hides in the ring's length
     # A launch of one wave that has the GPU to itself: each CTA or cluster has a tile at most. What
@@ -105,6 +105,7 @@ class Constants:
     wave_stage: float = 1560.0  # until a stage of the ring is full, from when it is free
     wave_slow: float = 1920.0  # more of what comes from memory where both CTAs of a cluster wait
     wave_known: float = 660.0  # more of what the L2 has already where operands are exchanged
+    wave_gathered: float = 650.0  # more where CTAs of a cluster share K
     wave_tall: float = 1.0  # more of a byte that comes in a box of twice TALL_ROWS rows
     wave_exposed: float = 0.325  # of the K tiles' time and that of the bytes from memory
     # What overlaps
@@ -419,6 +420,7 @@ def _one_wave(work: Work, constants: Constants) -> Floats:
     store = (constants.wave_value + behind) * work.values
     store = store + constants.wave_exchanged * np.asarray(work.exchanged)
     store = store + _scaled(work, constants) + _gathering(work, constants)
+    store = store + np.where(work.gathers, constants.wave_gathered, 0.0)
     longest, last = (np.maximum.reduceat(of, work.starts) for of in (slices, store))
     read = np.add.reduceat(work.read + constants.wave_tall * work.tall, work.starts)
     memory = read / constants.memory_bytes / work.sms
