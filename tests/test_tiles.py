@@ -147,9 +147,9 @@ def test_every_element_of_every_d_lies_in_exactly_one_tile(drawn: Cut) -> None:
 
 def overlaps(launch: Launch) -> bool:
     """Whether the last tiles of groups may overlap those above them."""
-    across = launch.kernel.d_across or launch.kernel.a_across
-    share = len(launch.tiles) / launch.room
-    return not launch.slots and not across and FULL_WAVE <= share <= 1
+    of, share = launch.kernel, len(launch.tiles) / launch.room
+    able = not (launch.slots or of.d_across or of.a_across or of.b_unaligned)
+    return able and FULL_WAVE <= share <= 1
 
 
 def rows_of_tiles(launch: Launch) -> list[tuple[int, int]]:

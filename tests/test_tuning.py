@@ -132,7 +132,7 @@ def test_the_candidates_of_a_launch_are_what_is_worth_considering_for_its_own_gr
     few = [kernel for kernel in KERNELS if kernel.name == NAMES[1] or kernel.output == "bf16"]
     (made,) = plan.make([made.problem], few)
     kernels = [{one.choices[i].kernel for one in candidates(made, few, i)} for i in range(2)]
-    alone = {kernel.name for kernel in KERNELS if kernel.k_parts > 1 or kernel.lone}
+    alone = {kernel.name for kernel in KERNELS if kernel.for_few_tiles}
     assert kernels == [set(NAMES) - alone, {NAMES[1]}]
 
 

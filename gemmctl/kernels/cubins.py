@@ -90,6 +90,11 @@ class Kernel:
         return self.consumers == 1 and self.ctas_per_sm == 1 and self.k_parts == 1
 
     @property
+    def for_few_tiles(self) -> bool:
+        """Whether it is for launches alone that have hardly a tile for each SM."""
+        return self.lone or self.k_parts > 1
+
+    @property
     def takes_turns(self) -> bool:
         """Whether warpgroups that share a tile may multiply it one after the other."""
         return self.consumers > 1 and not self.pingpong

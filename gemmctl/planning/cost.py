@@ -335,14 +335,14 @@ def _multiplying(work: Work, k_tiles: Ints, store: Floats, constants: Constants)
     until_full = constants.stage_latency + of_clusters * work.joint + of_exchanged * work.exchanged
     feed = np.maximum(fed * sharing / constants.feed_bytes, until_full / (work.stages - 1))
     aligned = _both(work.multiply * sharing, feed, constants.exposed_feed)
-    copied = np.where(work.unaligned, _copied(work, constants), 0.0)
-    per_k_tile: Floats = np.maximum(aligned, copied)
+    per_k_tile: Floats = np.maximum(aligned, _copied(work, constants))
     return k_tiles * per_k_tile
 
 
 def _copied(work: Work, constants: Constants) -> Floats:
-    """Cycles that a K tile takes whose B is copied word by word."""
-    return constants.unaligned + constants.beside_copies * work.multiply
+    """Cycles that a K tile takes at least where its B is copied word by word."""
+    copied = constants.unaligned + constants.beside_copies * work.multiply
+    return np.where(work.unaligned, copied, 0.0)
 
 
 def _tile(
@@ -391,7 +391,7 @@ def together(work: Work, times: Times, busy: Floats, constants: Constants) -> Fl
         np.maximum(np.maximum(busy - adding, stored), drawn), memory, constants.exposed_memory
     )
     found: Floats = latency + ends + moving + adding
-    if constants.wave_multiply:
+    if constants.wave_multiply and work.one_wave.any():
         found = np.where(work.one_wave, _one_wave(work, constants), found)
     return found
 
@@ -412,8 +412,7 @@ def _one_wave(work: Work, constants: Constants) -> Floats:
         until_full / (work.stages - 1),
     )
     per_k_tile = sum(one**WAVE_POWER for one in each_takes) ** (1 / WAVE_POWER)
-    copied = np.where(work.unaligned, _copied(work, constants), 0.0)
-    slices = work.k_tiles * np.maximum(per_k_tile, copied)
+    slices = work.k_tiles * np.maximum(per_k_tile, _copied(work, constants))
     behind_sums = [name for name in work.steps if name not in PLAIN]
     behind = _per_value(work, constants, behind_sums, work.computing / 2)
     behind = behind * _lined(work, constants)

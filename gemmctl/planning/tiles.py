@@ -239,7 +239,8 @@ def cut(problem: Problem, planned: Grid, choice: Choice) -> Launch:
     tiles["flags"] |= alone * np.uint32(TILE_ALONE)
     last = tiles["m0"] + tiles["width"] >= columns.m[groups][tiles["group"]]
     tiles["width"] = np.where(last, planned.last[tiles["group"]], tiles["width"])
-    if _fills_a_wave(planned) and not (kernel.d_across or kernel.a_across or kernel.b_unaligned):
+    full = not planned.slots and FULL_WAVE <= planned.waves <= 1
+    if full and not (kernel.d_across or kernel.a_across or kernel.b_unaligned):
         # Not where C may lie in D's place, nor where a bias along m may be copied in whole words.
         movable = (beta == 0) & (columns.bias[groups] != BIAS_M)
         _full_at_end(tiles, planned, columns.m[groups], last & movable[tiles["group"]])
@@ -258,12 +259,6 @@ def cut(problem: Problem, planned: Grid, choice: Choice) -> Launch:
     if planned.slots:
         tiles = _split(tiles, planned.parts[tiles["group"]], columns.m[groups][tiles["group"]])
     return Launch(**vars(planned), choice=choice, shuffled=mixed, moved=moved, tiles=tiles)
-
-
-def _fills_a_wave(planned: Grid) -> bool:
-    """Whether a launch has a whole tile for most clusters, and no more than one for any."""
-    tiles = int(planned.whole.sum())
-    return not planned.slots and FULL_WAVE * planned.room <= tiles <= planned.room
 
 
 def _full_at_end(tiles: npt.NDArray[np.void], planned: Grid, m: Ints, some: Flags) -> None:

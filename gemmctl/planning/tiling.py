@@ -300,12 +300,12 @@ def considered(
 ) -> Sequence[Kernel]:
     """The kernels that are worth considering for a launch of so many groups, or all there are.
 
-    Where each CTA can have a tile for itself, or another launch fills the SMs, none shares K or is
-    ``lone``.
+    Where each CTA can have a tile for itself, or another launch fills the SMs, none is
+    ``for_few_tiles``.
     """
     if alone and groups < machine.sm_count:
         return kernels
-    return [kernel for kernel in kernels if kernel.k_parts == 1 and not kernel.lone] or kernels
+    return [kernel for kernel in kernels if not kernel.for_few_tiles] or kernels
 
 
 def _worth_finer(widths: Ints, tiles: Ints, saved: Ints, room: int, starts: Ints) -> Flags:
@@ -407,9 +407,9 @@ def splits(whole: Grid, starts: Ints) -> list[Ints]:
     """For each launch, the numbers of parts that its longest sum is worth splitting into, or 1.
 
     The most are MOST_PARTS for each cluster, of all sums of the launch, or as stay long enough.
-    Fewer are added up sooner. Where CTAs share K there are none, nor in ``lone`` kernels.
+    Fewer are added up sooner. In kernels ``for_few_tiles`` there are none.
     """
-    if whole.kernel.k_parts > 1 or whole.kernel.lone:
+    if whole.kernel.for_few_tiles:
         return []
     work = np.maximum(1, np.add.reduceat(whole.whole * whole.k_tiles, starts))
     longest = np.maximum.reduceat(whole.k_tiles, starts)
