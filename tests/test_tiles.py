@@ -54,6 +54,7 @@ from gemmctl.kernels.constants import (
     TILE_GATED,
     TILE_JOINED,
     TILE_JOINED_M,
+    TILE_LOADED_BY_TWO,
     TILE_ONCE,
     TILE_PLUS,
     TILE_RELU,
@@ -125,7 +126,7 @@ def by_flag(launch: Launch) -> list[tuple[Any, Any]]:
 
 @given(cuts() | joined_cuts() | uneven_cuts())
 def test_every_element_of_every_d_lies_in_exactly_one_tile(drawn: Cut) -> None:
-    """But what is in reach of a group's last tile, where that overlaps the one above it."""
+    """But what is in reach of a group's last tiles, where these overlap those before them."""
     some, launch = drawn
     columns = seen(some, launch.kernel)
     written = {
@@ -138,18 +139,23 @@ def test_every_element_of_every_d_lies_in_exactly_one_tile(drawn: Cut) -> None:
         inside = whole[m0 : m0 + width, n0 : n0 + launch.kernel.columns_per_tile]
         assert inside.size, "a tile outside of D"
         inside += 1
-    for index, times in written.items():
-        reach = launch.widths[launch.groups == index].max() if overlaps(launch) else 0
-        at_end = times[len(times) - reach :] if columns.beta[index] == 0 else times[:0]
-        assert (times[: len(times) - len(at_end)] == 1).all()
-        assert ((at_end == 1) | (at_end == 2)).all()
-
-
-def overlaps(launch: Launch) -> bool:
-    """Whether the last tiles of groups may overlap those above them."""
     of, share = launch.kernel, len(launch.tiles) / launch.room
-    able = not (launch.slots or of.d_across or of.a_across or of.b_unaligned)
-    return able and FULL_WAVE <= share <= 1
+    overlaps = not (launch.slots or of.b_unaligned) and FULL_WAVE <= share <= 1
+    for index, times in written.items():
+        able = overlaps and columns.beta[index] == 0
+        rows = launch.widths[launch.groups == index].max()
+        reach = rows if able and not (of.d_across or of.a_across) else 0, of.columns_per_tile * able
+        in_reach = [
+            np.arange(size) >= size - far for size, far in zip(times.shape, reach, strict=True)
+        ]
+        most = np.multiply.outer(*(1 + some.astype(int) for some in in_reach))
+        assert ((times >= 1) & (times <= most)).all()
+
+
+def columns_of_tiles(launch: Launch) -> list[int]:
+    """Where the tiles of its first rows begin."""
+    begins: list[int] = np.sort(launch.tiles["n0"][launch.tiles["m0"] == 0]).tolist()
+    return begins
 
 
 def rows_of_tiles(launch: Launch) -> list[tuple[int, int]]:
@@ -181,6 +187,75 @@ def test_where_a_wave_is_full_a_group_s_last_tile_begins_where_all_its_rows_are_
 def test_elsewhere_it_begins_where_the_one_above_it_ends(group: str) -> None:
     launch = launch_of(make_problem(group), kernel("128x256"), 64)
     assert [begin for begin, _ in rows_of_tiles(launch)] == [0, 64, 128]
+
+
+@pytest.mark.parametrize(
+    ("name", "group", "end"),
+    [
+        ("128x256", "m: 320, n: 2880, k: 4096", 2880),
+        ("128x256", "m: 320, n: 2888, k: 4096, bias: n", 2888),
+        ("128x256", "m: 320, n: 2880, k: 4096, gate: pairs", 2880),
+        ("128x256-c2", "m: 320, n: 2880, k: 4096", 2880),
+        ("128x256-x", "m: 2883, n: 320, k: 4096", 2883),
+    ],
+)
+def test_where_a_wave_is_full_the_last_columns_of_tiles_begin_where_all_their_rows_of_b_are_there(
+    name: str, group: str, end: int
+) -> None:
+    launch = launch_of(make_problem(group), kernel(name), 64)
+    step = launch.kernel.columns_per_tile
+    *before, last = columns_of_tiles(launch)
+    assert before == list(range(0, end - step, step))
+    assert last == end - step
+    assert not (launch.tiles["flags"] & TILE_ALONE).any()
+
+
+@pytest.mark.parametrize(
+    "group",
+    [
+        "m: 320, n: 2880, k: 4096, beta: 1",  # C may lie in D's place
+        "m: 320, n: 2883, k: 4096",  # rows of D are no whole words
+        "m: 256, n: 2880, k: 4096",  # 92 tiles: CTAs enough are idle
+        "m: 384, n: 2880, k: 4096",  # 138 tiles: more than a wave
+    ],
+)
+def test_elsewhere_they_begin_where_those_before_them_end(group: str) -> None:
+    launch = launch_of(make_problem(group), kernel("128x256"), 64)
+    assert columns_of_tiles(launch) == list(range(0, 2880, 128))
+
+
+@pytest.mark.parametrize(
+    ("name", "width", "group"),
+    [
+        ("64x256", 64, "m: 192, n: 2560, k: 2880"),
+        ("64x256", 96, "m: 192, n: 2560, k: 1792"),
+        ("64x128-k2", 64, "m: 192, n: 1280, k: 2048"),
+        ("64x128-k2", 80, "m: 160, n: 1280, k: 2048"),
+    ],
+)
+def test_two_threads_load_where_tiles_of_a_wave_that_lie_on_top_of_each_other_are_low(
+    name: str, width: int, group: str
+) -> None:
+    launch = launch_of(make_problem(group), kernel(name), width)
+    assert (launch.tiles["flags"] & TILE_LOADED_BY_TWO > 0).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "width", "groups"),
+    [
+        ("64x256", 64, ["m: 64, n: 2560, k: 2880"]),  # nobody shares its rows of B
+        ("64x256", 112, ["m: 224, n: 2560, k: 2880"]),  # high tiles
+        ("64x256", 64, ["m: 192, n: 2560, k: 1728"]),  # a short K
+        ("64x256", 64, ["m: 192, n: 3584, k: 2880"]),  # more than a wave
+        ("64x256", 64, ["m: 192, n: 1280, k: 2880", "m: 64, n: 1280, k: 2880"]),  # of one group
+        ("64x128-k2", 96, ["m: 192, n: 1280, k: 2048"]),
+        ("64x128-k4", 32, ["m: 96, n: 640, k: 2048"]),  # kernels that have one loader
+        ("128x256", 64, ["m: 192, n: 2560, k: 2880"]),
+    ],
+)
+def test_elsewhere_one_does(name: str, width: int, groups: list[str]) -> None:
+    launch = launch_of(make_problem(*groups), kernel(name), width)
+    assert not (launch.tiles["flags"] & TILE_LOADED_BY_TWO).any()
 
 
 @given(cuts() | joined_cuts())

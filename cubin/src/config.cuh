@@ -46,6 +46,8 @@ struct Config {
     static constexpr int blocks = pingpong ? parts : 1;  // of these, for each warpgroup
     static constexpr int warps = pingpong ? 4 : 4 * consumers;  // that share a tile
     static constexpr int threads = 128 * (1 + consumers);
+    // Threads that load. Only one does unless tiles say TILE_LOADED_BY_TWO; where four CTAs share K two gain nothing.
+    static constexpr int loaders = consumers == 1 && ctas_per_sm == 1 && k_parts <= 2 ? 2 : 1;
     static constexpr int copying = b_unaligned ? 64 : 0;  // threads that copy B
     // Whether sums may begin with beta C, which then comes before the operands.
     static constexpr bool c_first = (pingpong || consumers == 1) && Output::half && !d_across;

@@ -15,4 +15,13 @@ struct alignas(8) Cursor {
             round ^= 1;
         }
     }
+
+    // On by no more stages than there are.
+    __device__ __forceinline__ void advance(const Ring& ring, uint32_t by) {
+        index += by;
+        if (index >= ring.stages) {
+            index -= ring.stages;
+            round ^= 1;
+        }
+    }
 };

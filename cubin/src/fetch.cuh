@@ -33,6 +33,7 @@ __device__ __forceinline__ void fetch_added(const Params& params) {
     const uint32_t clusters = ptx::cluster_count();
     uint32_t index = blockIdx.x / C::ctas;
     if (params.tile_count > 2 * clusters || !adds_up<C>()) return;
+    constexpr uint32_t fetching = FETCHING / C::loaders;  // one warp, where another loads
 #pragma unroll 1
     for (int turn = 0; turn < (C::pingpong ? 2 : 1) && index < params.tile_count; ++turn) {
         const Tile& tile = params.tiles[index];
@@ -43,7 +44,7 @@ __device__ __forceinline__ void fetch_added(const Params& params) {
         const uint64_t pitch = groups.ld_d[tile.group] * 4, first = groups.ptr_d[tile.group] + column * 4;
         const uint32_t bytes = min(uint32_t{C::rows}, n - column) * 4;
         const uint32_t end = min(tile.m0 + tile.width, groups.m[tile.group]);
-        for (uint32_t row = tile.m0 + threadIdx.x % FETCHING; row < end; row += FETCHING)
+        for (uint32_t row = tile.m0 + threadIdx.x % fetching; row < end; row += fetching)
             ptx::bulk_prefetch(first + row * pitch, bytes);
         index = second_tile<C>(index, clusters, params.tile_count);
     }

@@ -6,7 +6,8 @@
 // without another kernel. docs/kernel.md explains the choices.
 //
 // Roles: warp 0 loads A, B and C, warp 1 hands out tiles, the other warpgroups multiply and store. Warps 2 and
-// 3 copy a B that is unaligned, or fetch a D that is added to. Of CTAs that share the K of tiles the first one stores.
+// 3 copy a B that is unaligned, or fetch a D that is added to; or warp 2 loads, too, stage by stage in turn with
+// warp 0. Of CTAs that share the K of tiles the first one stores.
 #include <cstddef>
 
 #include "config.cuh"
@@ -36,14 +37,14 @@ __device__ __forceinline__ void ready_stages(Shared<C>& shared) {
     ptx::fence_barrier_init();
 }
 
-// Those of tiles and turns. Who gives a tile back: the warps that multiply it, the loader, and warps that copy.
+// Those of tiles and turns. Who gives a tile back: the warps that multiply it, who loads, and warps that copy.
 template <class C>
 __device__ __forceinline__ void ready_tiles(Shared<C>& shared) {
     for (int i = 0; i < RECORDS; ++i) {
         ptx::barrier_init(ptx::shared_address(&shared.tile_full[i]), 1);
         if (C::c_shown) ptx::barrier_init(ptx::shared_address(&shared.c_there[i]), 1);
         ptx::barrier_init(ptx::shared_address(&shared.tile_empty[i]),
-                          (C::warps + 1 + C::copying / 32) * C::ctas);
+                          (C::warps + C::loaders + C::copying / 32) * C::ctas);
     }
     for (int i = 0; i < C::consumers; ++i) {
         ptx::barrier_init(ptx::shared_address(&shared.turn[i]), 4);
@@ -89,20 +90,20 @@ extern "C" __global__ void __launch_bounds__(Config::threads, Config::ctas_per_s
     if (warpgroup == 0) {
         if constexpr (uneven) ptx::registers_release<C::loader_registers>();
         const uint32_t warp = threadIdx.x / 32;
-        if (warp == 0) {
+        if (warp == 0 || (C::loaders > 1 && warp == 2)) {
             Ring ring = params.ring;
             // In registers, which only shuffles make sure of: else its numbers come anew for every slice, and where
             // ptxas has a load wait for them, sums of long K take 3 to 9% longer. Not where warpgroups share the tiles
             // of single CTAs: there short K takes 3% longer so.
             if constexpr (C::consumers == 1 || C::cluster > 1)
                 ring = {__shfl_sync(~0u, ring.stages, 0), __shfl_sync(~0u, ring.stage_bytes, 0)};
-            if (ptx::elected()) load_operands<C>(shared, params, ring, first);
+            if (ptx::elected()) load_operands<C>(shared, params, ring, first, C::loaders > 1 ? warp / 2 : 0);
         }
         if (warp == 1 && ptx::elected()) {
             prefetch_operands<C>(params, first.group);
             if (C::ctas == 1 || ptx::cluster_rank() == 0) hand_out_tiles<C>(shared, params);
         }
-        if (warp >= 2) {
+        if (warp > C::loaders) {
             if constexpr (C::b_unaligned)
                 copy_b<C>(shared, params);
             else if constexpr (C::adds)

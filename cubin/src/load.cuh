@@ -89,6 +89,19 @@ __device__ __forceinline__ void load_b(uint32_t to, const Maps& maps, uint32_t f
         ptx::tensor_load(to + i * 16 * C::row_bytes, &maps.b, full, policy, column, row / 2 + i * 8, 0);
 }
 
+// The stages that a loader fills, of a run of them: from number `skip` on, each `step`-th. All, or where two load by
+// turns, every other one.
+template <class C, bool all = C::loaders == 1>
+struct Filled : Cursor {
+    static constexpr uint32_t skip = 0, step = 1;
+};
+template <class C>
+struct Filled<C, false> : Cursor {
+    uint32_t skip, step;
+
+    __device__ __forceinline__ void advance(const Ring& ring) { Cursor::advance(ring, step); }
+};
+
 // Waits for a stage that C may be copied to. Who multiplies an unaligned B has read it there through the generic
 // proxy, and told so without a fence, for which the main loop has no time.
 template <class C>
@@ -101,19 +114,22 @@ __device__ __forceinline__ void wait_empty(Shared<C>& shared, const Cursor& stag
 // C of a tile, in stages of their own: 128 bytes of its rows in each.
 template <class C>
 __device__ __forceinline__ void load_c(Shared<C>& shared, const Params& params, const Maps& maps,
-                                       const Tile& tile, int column, bool new_group, Cursor& stage) {
+                                       const Tile& tile, int column, bool new_group, Filled<C>& stage) {
     if (new_group) acquire_c(params, tile.group);
     const Ring& ring = params.ring;
     const int step = C::rows / tile.c_stages;  // columns: 64, or 32 of a C of 32 bits
-    for (uint32_t i = 0; i < tile.c_stages; ++i) {
+    uint32_t i = stage.skip;
+    column += i * step;
+    for (; i < tile.c_stages; i += stage.step) {
         const uint32_t full = ptx::shared_address(&shared.full[stage.index]);
         wait_empty(shared, stage);
         ptx::barrier_expect(full, tile.box * C::row_bytes);
         ptx::tensor_load(stage_address(shared, ring, stage.index), &maps.c, full, ptx::NO_HINT,
                          column, tile.m0);
-        column += step;
+        column += stage.step * step;
         stage.advance(ring);
     }
+    if constexpr (C::loaders > 1) stage.skip = i - tile.c_stages;
 }
 
 // Says where the C of tile number `n` is, if its sums begin with it: all of its stages have been waited for,
@@ -129,7 +145,7 @@ __device__ __forceinline__ void show_c(Shared<C>& shared, uint32_t n, const Curs
 // in which a C on 16 bytes comes, stays unrolled.
 template <class C>
 __device__ __forceinline__ void load_c_residues(Shared<C>& shared, const Params& params, const Tile& tile,
-                                                int column, bool new_group, Cursor& stage) {
+                                                int column, bool new_group, Filled<C>& stage) {
     const ResidueMaps& residues = params.residues[tile.group];
     if (new_group) {
 #pragma unroll 1
@@ -138,7 +154,9 @@ __device__ __forceinline__ void load_c_residues(Shared<C>& shared, const Params&
     const Ring& ring = params.ring;
     const int step = C::rows / tile.c_stages;
 #pragma unroll 1
-    for (uint32_t i = 0; i < tile.c_stages; ++i) {
+    uint32_t i = stage.skip;
+    column += i * step;
+    for (; i < tile.c_stages; i += stage.step) {
         const uint32_t full = ptx::shared_address(&shared.full[stage.index]);
         wait_empty(shared, stage);
         ptx::barrier_expect(full, RESIDUES * residue_rows(tile.box) * RESIDUE_ROW_BYTES);
@@ -148,22 +166,32 @@ __device__ __forceinline__ void load_c_residues(Shared<C>& shared, const Params&
             ptx::tensor_load(to + residue * residue_pitch(tile.box), &residues.c[residue], full,
                              ptx::NO_HINT, column,
                              static_cast<int>(tile.m0 / RESIDUES - residue_lead(residue)));
-        column += step;
+        column += stage.step * step;
         stage.advance(ring);
     }
+    if constexpr (C::loaders > 1) stage.skip = i - tile.c_stages;
 }
 
-// One thread of every CTA: keeps the ring full, tile after tile; but for a B that is unaligned.
+// One thread of every CTA keeps the ring full, tile after tile; but for a B that is unaligned. Or two, by turns.
 template <class C>
 __device__ __forceinline__ void load_operands(Shared<C>& shared, const Params& params, const Ring& ring,
-                                              const Tile& first) {
-    show_first_tile(shared, first);
+                                              const Tile& first, uint32_t loader) {
+    if (loader == 0) show_first_tile(shared, first);
     const uint32_t rank = C::cluster == 1 ? 0 : ptx::cluster_rank();
-    Cursor stage = {0, 0};
+    Filled<C> stage = {0, 0};
+    if constexpr (C::loaders > 1) stage = {loader, 0, loader, 1};
     uint32_t last_group = ~0u;
     for (uint32_t n = 0;; ++n) {
         const Tile tile = wait_tile(shared, n);
         if (tile.width == 0) break;
+        if constexpr (C::loaders > 1) {
+            if (tile.flags & TILE_LOADED_BY_TWO)
+                stage.step = 2;
+            else if (loader > 0) {
+                release_tile(shared, n);
+                continue;
+            }
+        }
         const Maps& maps = maps_of(params, tile.group);
         const bool new_group = tile.group != last_group;
         if (new_group) acquire_operands<C>(params, tile.group);
@@ -183,7 +211,9 @@ __device__ __forceinline__ void load_operands(Shared<C>& shared, const Params& p
         const bool backward = tile.flags & TILE_BACKWARD;
         const int step = backward ? -K_TILE : K_TILE;
         int column = (backward ? slices.first + slices.count - 1 : slices.first) * K_TILE;
-        for (uint32_t k = 0; k < slices.count; ++k) {
+        uint32_t k = stage.skip;
+        column += k * step;
+        for (; k < slices.count; k += stage.step) {
             const uint32_t full = ptx::shared_address(&shared.full[stage.index]);
             const uint32_t b = stage_address(shared, ring, stage.index);
             const uint32_t a = b + C::b_bytes;
@@ -193,9 +223,10 @@ __device__ __forceinline__ void load_operands(Shared<C>& shared, const Params& p
             if constexpr (!C::b_unaligned)
                 load_b<C>(b, maps, full, C::d_across ? ptx::NO_HINT : once, column, b_row, tile.flags);
             load_a<C>(a, maps.a, full, C::d_across ? once : ptx::NO_HINT, column, tile, rank);
-            column += step;
+            column += stage.step * step;
             stage.advance(ring);
         }
+        if constexpr (C::loaders > 1) stage.skip = k - slices.count;
         if (tile.c_stages > 0 && !c_first && adds_up<C>()) {
             if (tile.flags & TILE_RESIDUES)
                 load_c_residues(shared, params, tile, b_row, new_group, stage);
@@ -204,8 +235,8 @@ __device__ __forceinline__ void load_operands(Shared<C>& shared, const Params& p
         }
         release_tile(shared, n);  // behind the loads: its fence takes time, and the others need longer
     }
-    // Leave when nobody will signal this CTA any more: all stages have been given back.
-    for (uint32_t i = 0; i < ring.stages; ++i) {
+    // Leave when nobody will signal this CTA any more: all stages have been given back. Where two load no other CTA does.
+    for (uint32_t i = 0; C::loaders == 1 && i < ring.stages; ++i) {
         ptx::barrier_wait(ptx::shared_address(&shared.empty[stage.index]), stage.round ^ 1);
         stage.advance(ring);
     }

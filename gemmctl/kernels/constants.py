@@ -57,6 +57,7 @@ TILE_JOINED_M = 4096  # and is along m
 TILE_SHUFFLED = 8192  # rows of A come shuffled
 TILE_ALONE = 16384  # of a cluster's CTAs only the first has columns of D
 TILE_BIAS_SCALED = 32768  # a bias along n is added as the sums are multiplied by alpha
+TILE_LOADED_BY_TWO = 65536  # two threads load its stages by turns; all tiles of a launch, or none
 
 # What is behind a tile's alpha A B + beta C, in one number: from which bit on each stands
 KIND_BIAS = 0  # two bits: along which side

@@ -95,6 +95,11 @@ class Kernel:
         return self.lone or self.k_parts > 1
 
     @property
+    def loaders(self) -> int:
+        """Threads that can load stages by turns (``loaders`` in cubin/src/config.cuh)."""
+        return 2 if self.for_few_tiles and self.k_parts <= 2 else 1
+
+    @property
     def takes_turns(self) -> bool:
         """Whether warpgroups that share a tile may multiply it one after the other."""
         return self.consumers > 1 and not self.pingpong

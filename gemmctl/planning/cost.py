@@ -100,6 +100,7 @@ class Constants:
     wave_value: float = 0.0922  # of plain sums
     wave_multiply: float = 1.07  # share of a K tile's multiplying; 0: there is no such form
     wave_load: float = 237.0  # that a K tile takes who loads,
+    wave_load_by_two: float = 180.0  # where two do,
     wave_crossed: float = 0.0273  # and for each byte of rows that begin within a line
     wave_crowded: float = 0.08  # that a K tile takes for each byte that many CTAs draw
     wave_stage: float = 1560.0  # until a stage of the ring is full, from when it is free
@@ -405,9 +406,10 @@ def _one_wave(work: Work, constants: Constants) -> Floats:
     """
     until_full = constants.wave_stage + constants.wave_slow * work.joint * work.fresh
     until_full = until_full + constants.wave_known * work.exchanged * (1 - work.fresh)
+    load = np.where(work.by_two, constants.wave_load_by_two, constants.wave_load)
     each_takes = (
         constants.wave_multiply * work.multiply * work.sharing,
-        constants.wave_load + constants.wave_crossed * work.crossed * work.sharing,
+        load + constants.wave_crossed * work.crossed * work.sharing,
         constants.wave_crowded * work.crowded * work.sharing,
         until_full / (work.stages - 1),
     )

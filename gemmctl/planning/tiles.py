@@ -33,6 +33,7 @@ from gemmctl.kernels.constants import (
     TILE_GATED,
     TILE_JOINED,
     TILE_JOINED_M,
+    TILE_LOADED_BY_TWO,
     TILE_ONCE,
     TILE_PLUS,
     TILE_RELU,
@@ -61,6 +62,7 @@ from gemmctl.planning.tiling import (
     begun,
     joined,
     joining_slices,
+    loaded_by_two,
     scaled,
     seen,
     shuffled,
@@ -86,7 +88,7 @@ SHORT_SLICES = 4  # of K, which all are multiplied by turns in tiles of NARROW_R
 LOWER_K_TILES = range(6, TURNING_K // K_TILE)
 LOWER_WAVES = 5
 LOWER_SHARE = 0.01
-# Share of a wave from which the last tiles of groups overlap those above them: with 90 CTAs and
+# Share of a wave from which the last tiles of groups overlap those before them: with 90 CTAs and
 # fewer no launch took longer for rows that are not there, with 120 up to 1.4 times as long (H200,
 # docs/kernel.md).
 FULL_WAVE = 0.7
@@ -219,6 +221,7 @@ def cut(problem: Problem, planned: Grid, choice: Choice) -> Launch:
         + c_by_residues(problem, groups) * TILE_RESIDUES
         + _once(planned, problem) * TILE_ONCE
         + mixed * TILE_SHUFFLED
+        + loaded_by_two(planned) * TILE_LOADED_BY_TWO
     )
     of_group["kinds"] = (
         biased * columns.bias[groups] << KIND_BIAS
@@ -234,16 +237,13 @@ def cut(problem: Problem, planned: Grid, choice: Choice) -> Launch:
     in_runs = runs(planned)
     tiles = np.repeat(np.take(of_group, in_runs), planned.whole[in_runs])
     tiles["m0"], tiles["n0"] = places(planned, in_runs)
+    last = tiles["m0"] + tiles["width"] >= columns.m[groups][tiles["group"]]
+    tiles["width"] = np.where(last, planned.last[tiles["group"]], tiles["width"])
+    if not planned.slots and FULL_WAVE <= planned.waves <= 1 and not kernel.b_unaligned:
+        _full_at_end(tiles, planned, problem, last)
     last_cta = tiles["n0"] + (kernel.columns_per_tile - kernel.rows)  # where its columns begin
     alone = last_cta >= columns.n[groups][tiles["group"]]
     tiles["flags"] |= alone * np.uint32(TILE_ALONE)
-    last = tiles["m0"] + tiles["width"] >= columns.m[groups][tiles["group"]]
-    tiles["width"] = np.where(last, planned.last[tiles["group"]], tiles["width"])
-    full = not planned.slots and FULL_WAVE <= planned.waves <= 1
-    if full and not (kernel.d_across or kernel.a_across or kernel.b_unaligned):
-        # Not where C may lie in D's place, nor where a bias along m may be copied in whole words.
-        movable = (beta == 0) & (columns.bias[groups] != BIAS_M)
-        _full_at_end(tiles, planned, columns.m[groups], last & movable[tiles["group"]])
     # The last tile of a group may be narrow where the others are not.
     narrow = (tiles["width"] <= NARROW_ROWS) & (tiles["in_turn"] < tiles["k_tiles"])
     tiles["in_turn"][narrow] = 0
@@ -261,17 +261,27 @@ def cut(problem: Problem, planned: Grid, choice: Choice) -> Launch:
     return Launch(**vars(planned), choice=choice, shuffled=mixed, moved=moved, tiles=tiles)
 
 
-def _full_at_end(tiles: npt.NDArray[np.void], planned: Grid, m: Ints, some: Flags) -> None:
-    """Move the last tiles of groups, such as these, up to where all their rows are there.
+def _full_at_end(tiles: npt.NDArray[np.void], planned: Grid, problem: Problem, last: Flags) -> None:
+    """Move tiles at the ends of groups back to where all their rows of A and of B are there.
 
     Boxes with rows that are not there make such a launch up to a third slower (docs/kernel.md).
-    What the tile above has, too, is computed twice and stored twice, the same bits whoever comes
-    first.
+    What a neighbour has, too, is computed twice and stored twice, the same bits whoever comes
+    first; so C is not read, which may lie in D's place. ``last`` are the last tiles along m.
     """
-    of = tiles["group"]
-    moved = some & (planned.high > 1)[of]
-    tiles["width"] = np.where(moved, planned.widths[of], tiles["width"])
-    tiles["m0"] = np.where(moved, m[of] - tiles["width"], tiles["m0"])
+    kernel, groups, of = planned.kernel, planned.groups, tiles["group"]
+    columns = seen(problem, kernel)
+    m, n = columns.m[groups], columns.n[groups]
+    without_c = columns.beta[groups] == 0
+    if not (kernel.a_across or kernel.d_across):
+        # A bias along m may be copied in whole words.
+        movable = without_c & (columns.bias[groups] != BIAS_M) & (planned.high > 1)
+        moved = last & movable[of]
+        tiles["width"] = np.where(moved, planned.widths[of], tiles["width"])
+        tiles["m0"] = np.where(moved, m[of] - tiles["width"], tiles["m0"])
+    wide = n >= kernel.columns_per_tile
+    in_words = problem.columns.whole_words[groups] | kernel.d_across
+    furthest = np.where(without_c & wide & in_words, n - kernel.columns_per_tile, n)
+    tiles["n0"] = np.minimum(tiles["n0"], furthest[of])
 
 
 def _lower(planned: Grid, m: Ints, able: Flags) -> Ints:

@@ -57,6 +57,11 @@ SHUFFLED_RUNS = 3
 # Share of the SMs that clusters of more than two CTAs find, each of which has to lie in one GPC: on
 # an H100 there is room for 30 of four and for 15 of eight. How many depends on the card.
 CLUSTERED_SMS = Fraction(11, 12)
+# Where two threads load a launch's stages by turns: up to so many rows of A in a tile, by the CTAs
+# that share its K, and from so many slices of K on. B is read by several CTAs then, and comes
+# sooner than one thread asks for it; elsewhere lists take up to 1.07 of the time (H200,
+# docs/kernel.md).
+BY_TWO_ROWS, BY_TWO_K_TILES = {1: 96, 2: 80}, 28
 WGMMA_FLOP = 4096  # dense 16-bit floating-point operations per cycle and SM
 
 
@@ -369,6 +374,18 @@ def shuffled(planned: Grid, may: Flags) -> Flags:
     kernel, widths = planned.kernel, planned.widths
     fits = (widths % (kernel.run * kernel.cluster) == 0) & (widths >= SHUFFLED_RUNS * kernel.run)
     found: Flags = may & fits & kernel.shuffles
+    return found
+
+
+def loaded_by_two(launches: Grid, starts: Ints = ALONE) -> Flags:
+    """For each launch, whether two threads load its stages by turns: if each tile has a CTA."""
+    kernel = launches.kernel
+    if kernel.loaders == 1:
+        return np.zeros(len(starts), bool)
+    low = launches.widths <= BY_TWO_ROWS[kernel.k_parts]
+    fits = low & (launches.high > 1) & (launches.k_tiles >= BY_TWO_K_TILES)
+    alone = np.add.reduceat(launches.entries, starts) <= launches.room
+    found: Flags = np.logical_and.reduceat(fits, starts) & alone
     return found
 
 

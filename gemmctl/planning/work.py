@@ -25,7 +25,7 @@ from gemmctl.planning.epilogue import (
 )
 from gemmctl.planning.fitting import STRIDE_STEP
 from gemmctl.planning.order import LONG_K, PANEL_ROWS, come_first
-from gemmctl.planning.tiling import Grid, begun, joined, scaled, seen, shuffled, staged
+from gemmctl.planning.tiling import Grid, begun, joined, loaded_by_two, scaled, seen, shuffled, staged
 
 WGMMA_ROWS = 64  # of B that one wgmma multiplies, and one warpgroup stores in one go
 SHARED_BYTES = 128  # that an SM's shared memory hands out in a cycle
@@ -98,6 +98,7 @@ class Work:
     late: Floats  # share of tiles that are drawn while the one before is at work, no sooner
     shared: Flags | bool  # whether two CTAs fit on an SM
     lone: Flags | bool  # whether one warpgroup has an SM to itself
+    by_two: Flags  # whether two threads load
     computing: Floats  # warpgroups on an SM that have a tile to store where each CTA has one
     exchanged: bool  # whether operands are
     lines: Flags  # whether D is written by columns, then, in whole lines
@@ -231,6 +232,7 @@ def work_of(launches: Grid, asked: Asked, starts: Ints = ALONE, beside: bool = F
         late=_late(launches, starts, entries, clusters),
         shared=kernel.ctas_per_sm > 1,
         lone=kernel.lone,
+        by_two=each(loaded_by_two(launches, starts), starts, launches.groups),
         computing=(1 if kernel.pingpong else kernel.consumers) * on_sm.astype(np.float64),
         exchanged=kernel.d_across,
         lines=kernel.d_across & (launches.widths * size_d % LINE_BYTES == 0),

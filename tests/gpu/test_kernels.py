@@ -43,6 +43,7 @@ from gemmctl.kernels.constants import (
     TILE_C_IN_SUMS,
     TILE_FUSED,
     TILE_JOINED,
+    TILE_LOADED_BY_TWO,
     TILE_PLUS,
     TILE_RELU,
     TILE_RESIDUES,
@@ -489,6 +490,64 @@ def test_a_group_of_tiles_of_two_heights_is_right(
     launch, spec = made.launches[0], DataSpec(kind, 43)
     assert (launch.tiles["width"] < launch.widths[launch.tiles["group"]]).any()
     right_and_alike(device, made, spec, 100)
+
+
+ENDS = ["", ", bias: n, activation: silu", ", gate: halves"]
+
+
+@pytest.mark.parametrize("kind", data.KINDS)
+@pytest.mark.parametrize(
+    ("kernel", "more"),
+    [
+        pytest.param(of, more, id=f"{named(of)}{more}")
+        for of in KERNELS
+        for more in (ENDS if takes_all(of) else ENDS[:1])
+        if not (of.b_unaligned or ("gate" in more and of.b_layout == "row"))
+    ],
+)
+def test_tiles_that_overlap_at_the_ends_of_groups_are_right_and_the_same_every_time(
+    device: CudaDevice,
+    kernel: Kernel,
+    more: str,
+    kind: data.Kind,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tiles, "FULL_WAVE", 0)  # however few there are
+    rows, step = 2 * 64 + 24, kernel.columns_per_tile
+    shapes = [(rows, 2 * step + 80), (rows + 32, 3 * step - 16), (rows, step), (rows, 64)]
+    turned = [(n, m) if kernel.d_across else (m, n) for m, n in shapes]
+    groups = [f"{{m: {m}, n: {n}, k: 520, {padded(kernel, m, n, 520)}{more}}}" for m, n in turned]
+    text = f"{head_of(kernel)}  - {{name: x, groups: [{', '.join(groups)}]}}\n"
+    made = planned_as(text, kernel, 64)
+    (launch,), spec = made.launches, DataSpec(kind, 47)
+    assert launch.waves <= 1
+    assert (launch.tiles["n0"] % step > 0).any()
+    right_and_alike(device, made, spec, 100)
+
+
+@pytest.mark.parametrize("kind", data.KINDS)
+@pytest.mark.parametrize(
+    "more",
+    [*ENDS, ", beta: -0.5", ", beta: 1, c: f32", ", beta: 1, ldc: 657", ", beta: 1, inplace: true"],
+)
+@pytest.mark.parametrize(
+    ("kernel", "width"),
+    [
+        pytest.param(of, width, id=f"{named(of)}-{width}")
+        for of in KERNELS
+        for width in (16, 48, 64, 80, 96)
+        if of.loaders > 1 and width <= tiling.BY_TWO_ROWS[of.k_parts]
+    ],
+)
+def test_two_threads_load_by_turns(
+    device: CudaDevice, kernel: Kernel, width: int, more: str, kind: data.Kind
+) -> None:
+    """An odd number of slices, and stages of C beside them, in rings of several lengths."""
+    group = f"m: {4 * width - 5}, n: 656, k: 1801, lda: 1808, ldb: 1808{more}"
+    made = planned_as(f"{head_of(kernel)}  - {{name: x, groups: [{{{group}}}]}}\n", kernel, width)
+    (launch,) = made.launches
+    assert (launch.tiles["flags"] & TILE_LOADED_BY_TWO > 0).all()
+    right_and_alike(device, made, DataSpec(kind, 53), 100)
 
 
 @pytest.mark.parametrize("kind", data.KINDS)
