@@ -96,7 +96,7 @@ class Constants:
     # A launch of one wave that has the GPU to itself: each CTA or cluster has a tile at most. What
     # is above of a launch, a tile and its feeding does not count then, but this does
     wave_latency: float = 8670.0  # of all that is not below, from a cold start
-    wave_exchanged: float = 1230.0  # more where operands are exchanged
+    wave_exchanged: float = 3000.0  # more where operands are exchanged
     wave_value: float = 0.0922  # of plain sums
     wave_multiply: float = 1.07  # share of a K tile's multiplying; 0: there is no such form
     wave_load: float = 237.0  # that a K tile takes who loads,
@@ -107,7 +107,6 @@ class Constants:
     wave_slow: float = 1920.0  # more of what comes from memory where both CTAs of a cluster wait
     wave_known: float = 660.0  # more of what the L2 has already where operands are exchanged
     wave_gathered: float = 650.0  # more where CTAs of a cluster share K
-    wave_tall: float = 1.0  # more of a byte that comes in a box of twice TALL_ROWS rows
     wave_exposed: float = 0.325  # of the K tiles' time and that of the bytes from memory
     # What overlaps
     exposed_feed: float = 0.182  # feeding and multiplying
@@ -423,7 +422,7 @@ def _one_wave(work: Work, constants: Constants) -> Floats:
     store = store + _scaled(work, constants) + _gathering(work, constants)
     store = store + np.where(work.gathers, constants.wave_gathered, 0.0)
     longest, last = (np.maximum.reduceat(of, work.starts) for of in (slices, store))
-    read = np.add.reduceat(work.read + constants.wave_tall * work.tall, work.starts)
+    read = np.add.reduceat(work.read + constants.tall * work.tall, work.starts)
     memory = read / constants.memory_bytes / work.sms
     return constants.wave_latency + last + _both(longest, memory, constants.wave_exposed)
 
