@@ -25,7 +25,16 @@ from gemmctl.planning.epilogue import (
 )
 from gemmctl.planning.fitting import STRIDE_STEP
 from gemmctl.planning.order import LONG_K, PANEL_ROWS, come_first
-from gemmctl.planning.tiling import Grid, begun, joined, loaded_by_two, scaled, seen, shuffled, staged
+from gemmctl.planning.tiling import (
+    Grid,
+    begun,
+    joined,
+    loaded_by_two,
+    scaled,
+    seen,
+    shuffled,
+    staged,
+)
 
 WGMMA_ROWS = 64  # of B that one wgmma multiplies, and one warpgroup stores in one go
 SHARED_BYTES = 128  # that an SM's shared memory hands out in a cycle
