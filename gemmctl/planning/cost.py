@@ -96,13 +96,14 @@ class Constants:
     # A launch of one wave that has the GPU to itself: each CTA or cluster has a tile at most. What
     # is above of a launch, a tile and its feeding does not count then, but this does
     wave_latency: float = 8670.0  # of all that is not below, from a cold start
-    wave_exchanged: float = 3000.0  # more where operands are exchanged
+    wave_exchanged: float = 2700.0  # more where operands are exchanged
     wave_value: float = 0.0922  # of plain sums
     wave_multiply: float = 1.07  # share of a K tile's multiplying; 0: there is no such form
     wave_load: float = 237.0  # that a K tile takes who loads,
     wave_load_by_two: float = 180.0  # where two do,
     wave_crossed: float = 0.0273  # and for each byte of rows that begin within a line
-    wave_crowded: float = 0.08  # that a K tile takes for each byte that many CTAs draw
+    wave_crowded: float = 0.08  # that a K tile takes for each byte that many CTAs draw,
+    wave_crowded_exchanged: float = 0.04  # where operands are exchanged
     wave_stage: float = 1560.0  # until a stage of the ring is full, from when it is free
     wave_slow: float = 1920.0  # more of what comes from memory where both CTAs of a cluster wait
     wave_known: float = 660.0  # more of what the L2 has already where operands are exchanged
@@ -406,10 +407,11 @@ def _one_wave(work: Work, constants: Constants) -> Floats:
     until_full = constants.wave_stage + constants.wave_slow * work.joint * work.fresh
     until_full = until_full + constants.wave_known * work.exchanged * (1 - work.fresh)
     load = np.where(work.by_two, constants.wave_load_by_two, constants.wave_load)
+    crowded = np.where(work.exchanged, constants.wave_crowded_exchanged, constants.wave_crowded)
     each_takes = (
         constants.wave_multiply * work.multiply * work.sharing,
         load + constants.wave_crossed * work.crossed * work.sharing,
-        constants.wave_crowded * work.crowded * work.sharing,
+        crowded * work.crowded * work.sharing,
         until_full / (work.stages - 1),
     )
     per_k_tile = sum(one**WAVE_POWER for one in each_takes) ** (1 / WAVE_POWER)
