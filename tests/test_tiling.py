@@ -55,8 +55,8 @@ def test_with_operands_exchanged_a_product_is_cut_as_that_of_its_operands_the_ot
     shapes = [(304, 400, 4096), (24, 8, 100), (1000, 640, 1030), (640, 1000, 1030), (40, 64, 0)]
     some = make_problem(*(f"m: {m}, n: {n}, k: {k}" for m, n, k in shapes))
     turned = make_problem(*(f"m: {n}, n: {m}, k: {k}, ldd: 1000" for m, n, k in shapes))
-    # On a GPU of which SMs are idle: of a full wave the last tiles overlap others, but not where
-    # operands are exchanged.
+    # On a GPU of which SMs are idle: of a full wave the last rows of tiles overlap others, but not
+    # where operands are exchanged.
     everyone, large = np.arange(len(shapes)), Machine(1000)
     launch, other = (
         cut_as(of, everyone, kernel(name), Choice(name, width, splits), large)

@@ -153,9 +153,9 @@ __device__ __forceinline__ void load_c_residues(Shared<C>& shared, const Params&
     }
     const Ring& ring = params.ring;
     const int step = C::rows / tile.c_stages;
-#pragma unroll 1
     uint32_t i = stage.skip;
     column += i * step;
+#pragma unroll 1
     for (; i < tile.c_stages; i += stage.step) {
         const uint32_t full = ptx::shared_address(&shared.full[stage.index]);
         wait_empty(shared, stage);

@@ -420,7 +420,7 @@ def _one_wave(work: Work, constants: Constants) -> Floats:
     behind = _per_value(work, constants, behind_sums, work.computing / 2)
     behind = behind * _lined(work, constants)
     store = (constants.wave_value + behind) * work.values
-    store = store + constants.wave_exchanged * np.asarray(work.exchanged)
+    store = store + constants.wave_exchanged * work.exchanged
     store = store + _scaled(work, constants) + _gathering(work, constants)
     store = store + np.where(work.gathers, constants.wave_gathered, 0.0)
     longest, last = (np.maximum.reduceat(of, work.starts) for of in (slices, store))
