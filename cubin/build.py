@@ -72,7 +72,9 @@ PLAIN: Layouts = ("row", "col", "row")  # K is contiguous in A and B
 # take a fifth of the build.
 ACROSS: list[Layouts] = [("row", "row", "row"), ("col", "col", "row"), ("col", "row", "row")]
 # D by columns is what the plan may make of a D by rows: the product with its operands exchanged.
-EXCHANGED: list[Layouts] = [("row", "col", "col")]
+EXCHANGED: list[Layouts] = [(a, b, "col") for a, b, _ in (PLAIN, *ACROSS)]
+# Of kernels for few tiles: where K lies across, the exchanged ones alone, with a third of the code.
+FEW_TILES: list[Layouts] = [PLAIN, *EXCHANGED[1:]]
 
 # The kernels around the GEMM, and their sources in src/support/.
 SUPPORT = {
@@ -193,10 +195,10 @@ VARIANTS = [
     Variant(128, 192, 2, cluster=2, layouts=[PLAIN, *ACROSS, *EXCHANGED], **PINGPONG),
     Variant(128, 256, 2, cluster=2, **COPYING),
     Variant(64, 128, 1, ctas_per_sm=2),
-    Variant(64, 128, 1, k_parts=2),
-    Variant(64, 128, 1, k_parts=4),
-    Variant(64, 256, 1),
-    Variant(64, 256, 2, layouts=EXCHANGED, **PINGPONG),
+    Variant(64, 128, 1, k_parts=2, layouts=FEW_TILES),
+    Variant(64, 128, 1, k_parts=4, layouts=FEW_TILES),
+    Variant(64, 256, 1, layouts=FEW_TILES),
+    Variant(64, 256, 2, layouts=EXCHANGED[:1], **PINGPONG),
 ]
 
 

@@ -556,6 +556,60 @@ def test_what_the_memory_reads_shows_where_it_takes_longer() -> None:
     assert cycles(tiles(132, k=640), constants=slow) == expected
 
 
+def test_what_is_stored_comes_behind_what_is_multiplied() -> None:
+    slow = replace(WAVE, stored_bytes=1e-3)
+    stored = 256 * 132 * 128 * 2 * 1000 / 132
+    assert cycles(tiles(132, k=640), constants=slow) == pytest.approx(stored + 10 * SLICE)
+
+
+@pytest.mark.parametrize(
+    ("name", "high", "drawn"),
+    [("64x256", 8, 0), ("64x256", 9, 9 / 132), ("128x256", 9, 0)],
+)
+def test_lone_warpgroups_whose_tiles_are_stacked_draw_no_faster_than_all_sms(
+    name: str, high: int, drawn: float
+) -> None:
+    slow = replace(WAVE, wave_multiply=1e-9, drawn_bytes=1e-3)
+    taken = cycles(f"m: {256 * high}, n: 64, k: 640", name=name, constants=slow)
+    assert taken == pytest.approx(10 * (256 + 64) * 128 * 1000 * drawn, abs=1)
+
+
+@pytest.mark.parametrize(
+    ("layouts", "latency"), [(("row", "col"), 7e6), (("row", "row"), 0), (("col", "row"), 0)]
+)
+def test_operands_that_are_exchanged_take_longer_where_k_is_contiguous_in_both(
+    layouts: tuple[str, str], latency: float
+) -> None:
+    constants = replace(WAVE, wave_exchanged=7e6)
+    of, (a, b) = kernel("128x256-x", layouts=layouts), layouts
+    some = make_problem(f"m: 128, n: 256, k: 640, a_layout: {a}, b_layout: {b}")
+    launch = cut_as(some, np.arange(1), of, Choice(of.name, 256))
+    assert cost.estimate(launch, some, constants) == pytest.approx(latency + 10 * SLICE)
+
+
+def test_kernels_for_few_tiles_wait_longer_for_what_k_lies_across() -> None:
+    slow = replace(WAVE, memory_bytes=1e-3)
+    of = kernel("64x128-k2x", layouts=("row", "row"))
+    some = make_problem("m: 64, n: 128, k: 640, b_layout: row")
+    launch = cut_as(some, np.arange(1), of, Choice(of.name, 128))
+    more, same = (
+        cost.estimate(launch, some, replace(slow, wave_boxed=share)) for share in (0.5, 0)
+    )
+    assert more == pytest.approx(1.5 * same, rel=1e-3)
+
+
+@pytest.mark.parametrize(("width", "off"), [(64, 0), (128, 0), (96, 0.5), (80, 0.75), (16, 0.75)])
+def test_boxes_of_an_a_that_k_lies_across_cross_lines_where_tiles_do_not_begin_on_them(
+    width: int, off: float
+) -> None:
+    of = kernel("128x256-c2", layouts=("col", "col"))
+    some = make_problem("m: 1024, n: 256, k: 640, a_layout: col")
+    launch = cut_as(some, np.arange(1), of, Choice(of.name, width))
+    work = work_of(launch, asked_of(some, launch.groups, of))
+    boxes = -(-width // 64) * 64 / of.cluster
+    assert work.crossed.tolist() == [off * boxes * 128]
+
+
 @pytest.mark.parametrize(
     ("name", "columns", "warpgroups"),
     [("128x256", 128, 2), ("64x128", 64, 1), ("64x128", 264 * 64, 2), ("64x256", 64, 1)],
@@ -603,6 +657,12 @@ def test_only_sums_that_are_split_have_parts_to_multiply_and_to_add_up(count: in
         if count == 3
         else ((8 * count + 64) * SLICE + adding) / 132 + max(8 * SLICE, adding / 16) / 2
     )
+
+
+def test_ctas_that_add_up_several_sums_wait_for_parts_once() -> None:
+    constants = replace(IDEAL, later_sum=1e6)  # of 320 sums on 132 CTAs
+    taken = cycles(tiles(20, k=64 * 64), splits=4, constants=constants)
+    assert taken == pytest.approx(1e6, rel=0.02)
 
 
 def test_a_long_sum_alone_on_the_gpu_is_worth_splitting() -> None:
@@ -779,8 +839,8 @@ SIMPLE = replace(IDEAL, **dict.fromkeys(LATENCIES, 7.0))
 def played(launch: Launch) -> float:
     """Cycles by SIMPLE of a tile list, from which the CTAs take one entry after another.
 
-    Nothing is added up before all parts are there, and what adds up waits until those of its sum
-    are stored. Parts of a sum take as long as its longest.
+    Nothing is added up before all parts are there and stored. Parts of a sum take as long as its
+    longest.
     """
     tiles, kernel = launch.tiles, launch.kernel
     part = (tiles["splits"] > 0) & (tiles["k_tiles"] > 0)
@@ -797,7 +857,8 @@ def played(launch: Launch) -> float:
     taken = np.maximum((7 + multiply) / 2, multiply) if kernel.pingpong else 7 + multiply
     ends = 7 + multiply - taken
     end = ends[~sums & ~part].max(initial=0.0)
-    taken = np.where(sums, 7 + ends, taken)
+    stored = ends[part].max(initial=0.0)
+    taken = np.where(sums, 7, taken)
     first = come_first(launch)[tiles["group"]]
     long_list = len(taken) > PLAYED * launch.clusters
     free, complete = [0.0] * launch.clusters, 0.0
@@ -805,7 +866,7 @@ def played(launch: Launch) -> float:
         earliest = free.index(min(free))
         free[earliest] = max(free[earliest], complete if sums[entry] else 0.0) + taken[entry]
         if part[entry]:
-            complete = max(free)
+            complete = max(free) + stored
     if not long_list:
         return max(free) + end
     longest = taken[sums | ~first].max(initial=0)

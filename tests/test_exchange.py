@@ -212,7 +212,10 @@ def test_the_tile_of_a_wrong_element_is_where_the_list_has_it_whoever_exchanges_
 
 # Kernels that write D by columns
 
-EXCHANGING = sorted({kernel.name for kernel in cubins.manifest().kernels if kernel.d_across})
+EACH = sorted(
+    {(of.name, *of.multiplies[2:]) for of in cubins.manifest().kernels if of.d_across}
+)  # names, and layouts of A and B where D is by rows
+EXCHANGING = sorted({name for name, *_ in EACH})
 
 
 def kernels_of(gemmctl: Command, *groups: str) -> set[str]:
@@ -232,6 +235,9 @@ def kernels_of(gemmctl: Command, *groups: str) -> set[str]:
         "m: 1024, n: 400, k: 4096, alpha: 0.5, a: f16, d: f32",
         "m: 400, n: 1024, k: 4096, d_layout: col",
         "m: 2048, n: 64, k: 256",
+        "m: 1024, n: 400, k: 4096, b_layout: row",
+        "m: 1024, n: 400, k: 4096, a_layout: col, b_layout: row, d: f32",
+        "m: 2048, n: 64, k: 256, a_layout: col",
     ],
 )
 def test_operands_are_exchanged_where_rows_of_b_would_fill_too_few_of_their_tiles(
@@ -252,7 +258,7 @@ def test_operands_are_exchanged_where_rows_of_b_would_fill_too_few_of_their_tile
         "gate: pairs",
         "n: 401",
         "ldd: 404",
-        "b_layout: row",
+        "b_layout: row, beta: 1",
         "d: f16",
     ],
 )
@@ -302,17 +308,24 @@ problems:
 """
 
 
-@pytest.mark.parametrize("kernel", EXCHANGING)
+@pytest.mark.parametrize(("kernel", "a", "b"), EACH)
 def test_every_kernel_that_exchanges_operands_is_right_by_rows_and_by_columns(
-    kernel: str, gemmctl: Command
+    kernel: str, a: str, b: str, gemmctl: Command
 ) -> None:
+    other = {"row": "col", "col": "row"}
+    lie = f"defaults: {{a_layout: {a}, b_layout: {b}}}\nproblems:"
+    turned = f"{{d_layout: col, a_layout: {other[b]}, b_layout: {other[a]}}}"
+    text = ABLE.replace("problems:", lie).replace("{d_layout: col}", turned)
+    if (a, b) != ("row", "col"):
+        text = text.replace(", lda: 73", "").replace(", ldb: 73", "")
     options = ("--kernel", kernel, "--data", "all", "-f", "json")
-    done = gemmctl("verify", "-", *options, stdin=ABLE)
+    done = gemmctl("verify", "-", *options, stdin=text)
     assert done.returncode == 0, done.stdout + done.stderr
     checks = json.loads(done.stdout)["checks"]
     chosen = {check["name"]: check["choices"] for check in checks}
     assert {choice.split()[0] for choices in chosen.values() for choice in choices} == {kernel}
-    assert all("k/" in choice for choice in chosen["split"])
+    few = {of.name for of in cubins.manifest().kernels if of.for_few_tiles}
+    assert kernel in few or all("k/" in choice for choice in chosen["split"])
 
 
 def test_sums_of_integers_are_the_same_with_operands_exchanged() -> None:

@@ -226,6 +226,14 @@ def test_elsewhere_they_begin_where_those_before_them_end(group: str) -> None:
     assert columns_of_tiles(launch) == list(range(0, 2880, 128))
 
 
+@pytest.mark.parametrize(("m", "last"), [(2888, 2888 - 128), (2884, 2816)])
+def test_where_k_lies_across_b_they_begin_at_whole_words_of_it(m: int, last: int) -> None:
+    """From within a word of its innermost dimension TMA loads nothing: such launches fail."""
+    some = make_problem(f"m: {m}, n: 320, k: 4096, a_layout: col")
+    launch = launch_of(some, kernel("128x256-x", layouts=("col", "col")), 64)
+    assert columns_of_tiles(launch)[-1] == last
+
+
 @pytest.mark.parametrize(
     ("name", "width", "group"),
     [

@@ -95,9 +95,10 @@ class Constants:
     gather_shown: float = 2.0  # tiles of a cluster, behind which storing hides in the ring's length
     # A launch of one wave that has the GPU to itself: each CTA or cluster has a tile at most. What
     # is above of a launch, a tile and its feeding does not count then, but this does
-    wave_latency: float = 8670.0  # of all that is not below, from a cold start
-    wave_exchanged: float = 2700.0  # more where operands are exchanged
-    wave_value: float = 0.0922  # of plain sums
+    wave_latency: float = 8000.0  # of all that is not below, from a cold start
+    wave_exchanged: float = 2700.0  # more where operands are exchanged, K contiguous in both
+    wave_boxed: float = 0.25  # more of the bytes that kernels for few tiles read, A across
+    wave_value: float = 0.03  # of plain sums
     wave_multiply: float = 1.07  # share of a K tile's multiplying; 0: there is no such form
     wave_load: float = 237.0  # that a K tile takes who loads,
     wave_load_by_two: float = 180.0  # where two do,
@@ -281,15 +282,15 @@ def times_of(work: Work, constants: Constants) -> Times:
         whole, end = filled, end + whole - filled
     widest = np.where((work.uneven > 1) & (work.parts == 1), whole * work.uneven, 0.0)
     if not (work.parts > 1).any():
-        return Times(whole, end, whole, whole, widest)
+        return Times(whole, end, whole, np.zeros_like(whole), whole, widest)
     store = latency + constants.part_value * work.values
     multiply = _multiplying(work, -(-work.k_tiles // work.parts), store, constants)
     part, part_end = _tile(work, multiply, store, constants)
     late = np.minimum(constants.late_part * _memory(work, constants), constants.latest_part)
     late = late + constants.later_sum * (work.entries > work.clusters)
-    waiting = constants.sum_latency + part_end + each(late, work.starts, work.whole)
+    wait = part_end + each(late, work.starts, work.whole)
     adding = (per_value + constants.sum_value * work.parts) * work.sum_values * work.sharing
-    return Times(whole, end, part, waiting + adding, widest)
+    return Times(whole, end, part, wait, constants.sum_latency + adding, widest)
 
 
 def _lined(work: Work, constants: Constants) -> Floats:
@@ -376,7 +377,7 @@ def together(work: Work, times: Times, busy: Floats, constants: Constants) -> Fl
     Parts of sums are added up when all are there, so that no byte hides what that takes.
     """
     memory = _memory(work, constants)
-    stored = np.add.reduceat(work.written, work.starts) / constants.stored_bytes / work.sms
+    stored = _stored(work, constants)
     off = constants.crossed * work.crossed + constants.within * work.within
     fed = work.slices * (work.fed + off)
     drawn = np.add.reduceat(fed, work.starts) / constants.drawn_bytes / work.sms
@@ -386,8 +387,11 @@ def together(work: Work, times: Times, busy: Floats, constants: Constants) -> Fl
     adding: Floats = np.zeros_like(busy)
     if split.any():
         rounds = np.ceil(np.add.reduceat(work.sums, work.starts) / work.clusters)
-        add_up = np.maximum.reduceat(np.where(split, times.add_up, 0.0), work.starts)
-        adding = np.minimum(rounds * add_up, busy)
+        wait, add_up = (
+            np.maximum.reduceat(np.where(split, of, 0.0), work.starts)
+            for of in (times.wait, times.add_up)
+        )
+        adding = np.minimum(wait + rounds * add_up, busy)
     moving = _both(
         np.maximum(np.maximum(busy - adding, stored), drawn), memory, constants.exposed_memory
     )
@@ -408,11 +412,13 @@ def _one_wave(work: Work, constants: Constants) -> Floats:
     until_full = until_full + constants.wave_known * work.exchanged * (1 - work.fresh)
     load = np.where(work.by_two, constants.wave_load_by_two, constants.wave_load)
     crowded = np.where(work.exchanged, constants.wave_crowded_exchanged, constants.wave_crowded)
+    busy = each(work.clusters / work.sms, work.starts, work.whole)
     each_takes = (
         constants.wave_multiply * work.multiply * work.sharing,
         load + constants.wave_crossed * work.crossed * work.sharing,
         crowded * work.crowded * work.sharing,
         until_full / (work.stages - 1),
+        work.stacked * work.fed * busy / constants.drawn_bytes,
     )
     per_k_tile = sum(one**WAVE_POWER for one in each_takes) ** (1 / WAVE_POWER)
     slices = work.k_tiles * np.maximum(per_k_tile, _copied(work, constants))
@@ -420,13 +426,19 @@ def _one_wave(work: Work, constants: Constants) -> Floats:
     behind = _per_value(work, constants, behind_sums, work.computing / 2)
     behind = behind * _lined(work, constants)
     store = (constants.wave_value + behind) * work.values
-    store = store + constants.wave_exchanged * work.exchanged
+    store = store + constants.wave_exchanged * work.along
     store = store + _scaled(work, constants) + _gathering(work, constants)
     store = store + np.where(work.gathers, constants.wave_gathered, 0.0)
     longest, last = (np.maximum.reduceat(of, work.starts) for of in (slices, store))
-    read = np.add.reduceat(work.read + constants.tall * work.tall, work.starts)
-    memory = read / constants.memory_bytes / work.sms
+    read = (work.read + constants.tall * work.tall) * (1 + constants.wave_boxed * work.boxed)
+    memory = np.add.reduceat(read, work.starts) / constants.memory_bytes / work.sms
+    last = last + _stored(work, constants)  # all at one time, when hardly anybody multiplies
     return constants.wave_latency + last + _both(longest, memory, constants.wave_exposed)
+
+
+def _stored(work: Work, constants: Constants) -> Floats:
+    """Cycles that it takes all SMs to store each launch's D."""
+    return np.add.reduceat(work.written, work.starts) / constants.stored_bytes / work.sms
 
 
 def _memory(work: Work, constants: Constants) -> Floats:

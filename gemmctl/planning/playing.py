@@ -23,6 +23,7 @@ class Times:
     whole: Floats  # a tile that is not split
     end: Floats  # more of the last one, until it is stored
     part: Floats  # a part of a split tile
+    wait: Floats  # behind the last part, until what adds up parts goes on
     add_up: Floats  # what adds up parts
     widest: Floats  # the widest tile that is not split, where they are not equal
 
@@ -78,7 +79,7 @@ def least_busy(work: Work, times: Times) -> Floats:
     longest = shortest = times.whole
     late = np.where(work.first, 0.0, times.whole)
     if split.any():
-        longest = np.where(split, times.part + times.add_up, times.whole)
+        longest = np.where(split, times.part + times.wait + times.add_up, times.whole)
         shortest = np.where(split, np.minimum(times.part, times.add_up), times.whole)
         late = np.where(split, times.add_up, late)
     rounds = -(-work.entries // work.clusters)
@@ -125,7 +126,7 @@ def makespan(times: Times, order: Order, clusters: int) -> float:
     mean = (parts.sum() + whole.sum() + sums.sum()) / clusters
     free = [0.0] * clusters
     _play(free, parts)
-    complete = max(free)
+    complete = max(free) + float(times.wait[order.parts].max(initial=0.0))
     if entries <= PLAYED * clusters:
         _play(free, whole)
         _play(free, sums, complete)

@@ -279,8 +279,9 @@ def _full_at_end(tiles: npt.NDArray[np.void], planned: Grid, problem: Problem, l
         tiles["width"] = np.where(moved, planned.widths[of], tiles["width"])
         tiles["m0"] = np.where(moved, m[of] - tiles["width"], tiles["m0"])
     wide = n >= kernel.columns_per_tile
-    # Rows of B of whole words, too, where K lies across it, and of D, whatever its type.
-    in_words = (problem.columns.whole_words[groups] & (n % 8 == 0)) | kernel.d_across
+    # In whole words of B, too, where K lies across it, and of D by rows, whatever its type.
+    by_element = kernel.d_across and not kernel.b_across
+    in_words = (problem.columns.whole_words[groups] & (n % 8 == 0)) | by_element
     furthest = np.where(without_c & wide & in_words, n - kernel.columns_per_tile, n)
     tiles["n0"] = np.minimum(tiles["n0"], furthest[of])
 

@@ -41,6 +41,7 @@ SHARED_BYTES = 128  # that an SM's shared memory hands out in a cycle
 LINE_BYTES = 128  # of the L2, and of a row of a stage
 SECTOR_BYTES = 32  # of a line, that the L2 hands out at one time
 ENOUGH_STAGES = 12  # of an SM's rings: more hide no more latency (6, 8 and 9 chose worse)
+STACK = 8  # tiles; more make a launch of one wave longer where one warpgroup has an SM to itself
 CROWD = 64  # CTAs; where they all draw the same lines, these come later
 TALL_ROWS = 128  # a box with a line of more of them opens more pages of the memory
 L2_BYTES = 50e6  # what is larger comes from memory again each time it is needed again
@@ -107,9 +108,12 @@ class Work:
     late: Floats  # share of tiles that are drawn while the one before is at work, no sooner
     shared: Flags | bool  # whether two CTAs fit on an SM
     lone: Flags | bool  # whether one warpgroup has an SM to itself
+    stacked: Flags  # the same, with more than STACK tiles of a group on top of each other
     by_two: Flags  # whether two threads load
     computing: Floats  # warpgroups on an SM that have a tile to store where each CTA has one
-    exchanged: bool  # whether operands are
+    exchanged: bool  # whether operands are,
+    along: bool  # and K is contiguous in both
+    boxed: bool  # whether K lies across A in a kernel for few tiles
     lines: Flags  # whether D is written by columns, then, in whole lines
     shuffled: Flags  # the same, with rows of A that come shuffled
     unaligned: bool  # whether B is read where it lies, however that is
@@ -192,6 +196,13 @@ def _starts(leading: Ints, size: int) -> Ints:
     return np.gcd(row_bytes, LINE_BYTES)
 
 
+def _off_lines(launches: Grid) -> Floats:
+    """Share of tiles that do not begin on a line of an A that K lies across, of each group."""
+    if not launches.kernel.a_across:
+        return np.zeros(len(launches.groups))
+    return 1 - np.gcd(launches.widths, BOX_ROWS) / BOX_ROWS
+
+
 def work_of(launches: Grid, asked: Asked, starts: Ints = ALONE, beside: bool = False) -> Work:
     """What there is to do, of launches whose groups begin at ``starts``.
 
@@ -214,7 +225,8 @@ def work_of(launches: Grid, asked: Asked, starts: Ints = ALONE, beside: bool = F
     of_a = rows / kernel.cluster
     readers = np.minimum(high, np.maximum(PANEL_ROWS / launches.widths, of / wide))
     boxes = BOX_ROWS if kernel.a_across else rows
-    across = kernel.rows * asked.crossing_b + of_a * asked.crossing_a
+    crossing_a = np.maximum(asked.crossing_a, _off_lines(launches))
+    across = kernel.rows * asked.crossing_b + of_a * crossing_a
     within = kernel.rows * asked.within_b + of_a * asked.within_a
     slices = launches.whole * launches.k_tiles * kernel.cluster
     fed = kernel.b_bytes + of_a * (K_TILE * size)
@@ -241,9 +253,12 @@ def work_of(launches: Grid, asked: Asked, starts: Ints = ALONE, beside: bool = F
         late=_late(launches, starts, entries, clusters),
         shared=kernel.ctas_per_sm > 1,
         lone=kernel.lone,
+        stacked=kernel.lone & (high > STACK),
         by_two=each(loaded_by_two(launches, starts), starts, launches.groups),
         computing=(1 if kernel.pingpong else kernel.consumers) * on_sm.astype(np.float64),
         exchanged=kernel.d_across,
+        along=kernel.d_across and not (kernel.a_across or kernel.b_across),
+        boxed=kernel.for_few_tiles and kernel.a_across,
         lines=kernel.d_across & (launches.widths * size_d % LINE_BYTES == 0),
         shuffled=shuffled(launches, asked.may_shuffle),
         unaligned=kernel.b_unaligned,

@@ -136,11 +136,13 @@ def awkward_for(kernel: Kernel, d_layout: str = "row") -> str:
     return awkward(kernel.operand, kernel.output, layouts, plain=not takes_all(kernel))
 
 
-def padded(kernel: Kernel, m: int, n: int, k: int) -> str:
-    """Leading dimensions of A and B of whole 16-byte words, as a kernel wants them to lie."""
-    a_layout, b_layout, _ = layouts_of(kernel)
+def padded(kernel: Kernel, m: int, n: int, k: int, d_layout: str = "row", step: int = 8) -> str:
+    """Leading dimensions of A and B in multiples of ``step``: whole 16-byte words at least."""
+    a_layout, b_layout, _ = layouts_of(kernel, d_layout)
     inner = {"lda": m if a_layout == "col" else k, "ldb": n if b_layout == "row" else k}
-    return ", ".join(f"{ld}: {max(8, -(-extent // 8) * 8)}" for ld, extent in inner.items())
+    return ", ".join(
+        f"{ld}: {max(step, -(-extent // step) * step)}" for ld, extent in inner.items()
+    )
 
 
 def planned(text: str, *kernels: Kernel) -> Plan:
@@ -273,12 +275,12 @@ def test_rows_come_shuffled_at_every_width_that_has_whole_runs_of_them(
         *(width + kernel.max_width for width in widths),
         2 * kernel.max_width - kernel.run,
     ]
-    ld = -(-k // K_TILE) * K_TILE
     text = head(kernel.operand, kernel.output, layouts_of(kernel, d_layout))
     text += "  - name: shuffled\n    groups:\n"
     for high in highs:
         m, n = (133, high) if d_layout == "row" else (high, 133)
-        text += f"      - {{m: {m}, n: {n}, k: {k}, lda: {ld}, ldb: {ld}, alpha: -1.5}}\n"
+        lds = padded(kernel, m, n, k, d_layout, K_TILE)
+        text += f"      - {{m: {m}, n: {n}, k: {k}, {lds}, alpha: -1.5}}\n"
     made = planned_as(text, kernel, kernel.max_width)
     (launch,), spec = made.launches, DataSpec(kind, 14)
     assert set(widths) <= set(launch.widths[launch.shuffled].tolist())
@@ -525,25 +527,27 @@ def test_tiles_that_overlap_at_the_ends_of_groups_are_right_and_the_same_every_t
     right_and_alike(device, made, spec, 100)
 
 
+BY_TWO = [*ENDS, ", beta: -0.5", ", beta: 1, c: f32", ", beta: 1, ldc: 657"]
+BY_TWO += [", beta: 1, inplace: true"]
+
+
 @pytest.mark.parametrize("kind", data.KINDS)
 @pytest.mark.parametrize(
-    "more",
-    [*ENDS, ", beta: -0.5", ", beta: 1, c: f32", ", beta: 1, ldc: 657", ", beta: 1, inplace: true"],
-)
-@pytest.mark.parametrize(
-    ("kernel", "width"),
+    ("kernel", "width", "more"),
     [
-        pytest.param(of, width, id=f"{named(of)}-{width}")
+        pytest.param(of, width, more, id=f"{named(of)}-{width}-{more}")
         for of in KERNELS
         for width in (16, 48, 64, 80, 96)
         if of.loaders > 1 and width <= tiling.BY_TWO_ROWS[of.k_parts]
+        for more in (BY_TWO if takes_all(of) else BY_TWO[:1])
     ],
 )
 def test_two_threads_load_by_turns(
     device: CudaDevice, kernel: Kernel, width: int, more: str, kind: data.Kind
 ) -> None:
     """An odd number of slices, and stages of C beside them, in rings of several lengths."""
-    group = f"m: {4 * width - 5}, n: 656, k: 1801, lda: 1808, ldb: 1808{more}"
+    m, n = (656, 4 * width - 8) if kernel.d_across else (4 * width - 5, 656)
+    group = f"m: {m}, n: {n}, k: 1801, {padded(kernel, m, n, 1801)}{more}"
     made = planned_as(f"{head_of(kernel)}  - {{name: x, groups: [{{{group}}}]}}\n", kernel, width)
     (launch,) = made.launches
     assert (launch.tiles["flags"] & TILE_LOADED_BY_TWO > 0).all()
