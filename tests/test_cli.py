@@ -677,7 +677,16 @@ def test_info_names_versions_device_and_kernels(gemmctl: Command) -> None:
     assert done.returncode == 0
     assert "gemmctl " in done.stdout
     assert "cpu: " in done.stdout
-    assert cubins.manifest().kernels[0].name in done.stdout
+    rows = [line.split() for line in lines(done.stdout) if line.startswith("kernel ")]
+    assert [row[1] for row in rows] == list(dict.fromkeys(of.name for of in KERNELS))
+
+
+def test_info_says_of_each_kernel_what_layouts_it_is_for(gemmctl: Command) -> None:
+    found = gemmctl("info").stdout
+    assert "64x256-px (rcc): 5 to 20 stages, 384 threads, 168 registers" in found
+    assert "128x256-c2 (rcr rrr ccr crr): " in found
+    records = json.loads(gemmctl("info", "-f", "json").stdout)["kernels"]
+    assert len(records) == len(KERNELS)
 
 
 def test_completion_knows_the_commands(gemmctl: Command) -> None:

@@ -442,6 +442,7 @@ WRONG = {
     "sweep --m many --n 2 --k 3": "--m: 'many' is no row of sizes; write 64,96,128",
     "family /dev/null/x": "cannot make the folder /dev/null/x: Not a directory",
     "family ''": "cannot make the folder '': No such file or directory",
+    "family -": "a family is a file a list, in a folder; write ./- for one of that name",
 }  # fmt: skip
 
 

@@ -348,6 +348,8 @@ def family(
     from gemmctl.generating.family import names
     from gemmctl.showing import files
 
+    if folder == "-":
+        raise UsageError("a family is a file a list, in a folder; write ./- for one of that name")
     try:
         os.makedirs(folder, exist_ok=True)
     except OSError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -13,9 +14,9 @@ from gemmctl.showing.table import Table
 
 if TYPE_CHECKING:
     from gemmctl.device.base import Facts, Telemetry
-    from gemmctl.kernels.cubins import Manifest
+    from gemmctl.kernels.cubins import Kernel, Manifest
 
-WIDE = 88  # characters of a row with names of lists: as many as of one with a kernel
+WIDE = 88  # characters of a row with names of lists: as many as of the longest with a kernel
 
 
 def report(
@@ -57,15 +58,8 @@ def report(
         ["cubins", str(cubins.folder)],
         ["cubin sha256", cubins.sha256],
         ["compiler", cubins.compiler],
-        *(
-            [
-                "kernel",
-                f"{k.operand}->{k.output}/{k.a_layout[0]}{k.b_layout[0]}{k.d_layout[0]} {k.name}: "
-                f"{k.stages(k.max_width)} to {k.most_stages} stages, {k.threads} threads, "
-                f"{k.registers} registers, {k.shared_bytes} B shared",
-            ]
-            for k in cubins.kernels
-        ),
+        ["types", " ".join(dict.fromkeys(f"{k.operand}->{k.output}" for k in cubins.kernels))],
+        *(["kernel", _told(named)] for named in _by_name(cubins.kernels)),
     ]
     return Report(
         head={
@@ -82,4 +76,22 @@ def report(
         items="kernels",
         records=[asdict(kernel) for kernel in cubins.kernels],
         table=Table(["what", "value"], rows, left=[True, True], ranks=[0, 0]),
+    )
+
+
+def _by_name(kernels: Sequence[Kernel]) -> list[list[Kernel]]:
+    """Those of one name together, which differ in their types and layouts."""
+    found: dict[str, list[Kernel]] = {}
+    for kernel in kernels:
+        found.setdefault(kernel.name, []).append(kernel)
+    return list(found.values())
+
+
+def _told(named: Sequence[Kernel]) -> str:
+    """A name, the layouts of A, B and D that its kernels are for, and what they take of an SM."""
+    first, most = named[0], max(kernel.registers for kernel in named)
+    lie = dict.fromkeys(f"{k.a_layout[0]}{k.b_layout[0]}{k.d_layout[0]}" for k in named)
+    return (
+        f"{first.name} ({' '.join(lie)}): {first.stages(first.max_width)} to {first.most_stages} "
+        f"stages, {first.threads} threads, {most} registers, {first.shared_bytes} B shared"
     )
