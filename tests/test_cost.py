@@ -587,7 +587,7 @@ def test_operands_that_are_exchanged_take_longer_where_k_is_contiguous_in_both(
     assert cost.estimate(launch, some, constants) == pytest.approx(latency + 10 * SLICE)
 
 
-def test_kernels_for_few_tiles_wait_longer_for_what_k_lies_across() -> None:
+def test_ctas_that_share_k_wait_longer_for_what_it_lies_across() -> None:
     slow = replace(WAVE, memory_bytes=1e-3)
     of = kernel("64x128-k2x", layouts=("row", "row"))
     some = make_problem("m: 64, n: 128, k: 640, b_layout: row")

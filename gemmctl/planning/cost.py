@@ -97,7 +97,7 @@ class Constants:
     # is above of a launch, a tile and its feeding does not count then, but this does
     wave_latency: float = 8000.0  # of all that is not below, from a cold start
     wave_exchanged: float = 2700.0  # more where operands are exchanged, K contiguous in both
-    wave_boxed: float = 0.25  # more of the bytes that kernels for few tiles read, A across
+    wave_boxed: float = 0.25  # more of the bytes that CTAs read which share K, if it lies across A
     wave_value: float = 0.03  # of plain sums
     wave_multiply: float = 1.07  # share of a K tile's multiplying; 0: there is no such form
     wave_load: float = 237.0  # that a K tile takes who loads,
