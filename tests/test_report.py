@@ -582,8 +582,11 @@ def test_info_names_device_driver_clocks_and_kernels() -> None:
     assert "580.1" in text
     assert "1500 MHz, 650.0 W, power cap" in text
     kernels = [line for line in text.splitlines() if line.startswith("kernel ")]
-    assert len(set(kernels)) == len(cubins.manifest().kernels)
-    assert any("bf16->f32/crr 128x256-c2: 4 to 10 stages" in line for line in kernels)
+    names = [line.split()[1] for line in kernels]
+    assert names == list(dict.fromkeys(of.name for of in cubins.manifest().kernels))
+    assert any("128x256-c2 (rcr rrr ccr crr): 4 to 10 stages" in line for line in kernels)
+    (types,) = (line.split()[1:] for line in text.splitlines() if line.startswith("types "))
+    assert set(types) == {f"{of.operand}->{of.output}" for of in cubins.manifest().kernels}
 
 
 def test_the_names_of_lists_take_no_wider_rows_than_kernels() -> None:
