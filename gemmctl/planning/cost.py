@@ -412,13 +412,13 @@ def _one_wave(work: Work, constants: Constants) -> Floats:
     until_full = until_full + constants.wave_known * work.exchanged * (1 - work.fresh)
     load = np.where(work.by_two, constants.wave_load_by_two, constants.wave_load)
     crowded = np.where(work.exchanged, constants.wave_crowded_exchanged, constants.wave_crowded)
-    busy = each(work.clusters / work.sms, work.starts, work.whole)
+    drawing = each(work.clusters / work.sms, work.starts, work.whole)  # share of the SMs
     each_takes = (
         constants.wave_multiply * work.multiply * work.sharing,
         load + constants.wave_crossed * work.crossed * work.sharing,
         crowded * work.crowded * work.sharing,
         until_full / (work.stages - 1),
-        work.stacked * work.fed * busy / constants.drawn_bytes,
+        work.stacked * work.fed * drawing / constants.drawn_bytes,
     )
     per_k_tile = sum(one**WAVE_POWER for one in each_takes) ** (1 / WAVE_POWER)
     slices = work.k_tiles * np.maximum(per_k_tile, _copied(work, constants))

@@ -32,6 +32,7 @@ def report(
         except PackageNotFoundError:  # another distribution brought the module
             return "unknown"
 
+    names = dict.fromkeys(kernel.name for kernel in cubins.kernels)
     lists = " ".join(f"@{name}" for name in shipped.names())
     packages = {name: installed(name) for name in ("cuda-bindings", "numpy")}
     rows = [
@@ -59,7 +60,7 @@ def report(
         ["cubin sha256", cubins.sha256],
         ["compiler", cubins.compiler],
         ["types", " ".join(dict.fromkeys(f"{k.operand}->{k.output}" for k in cubins.kernels))],
-        *(["kernel", _told(named)] for named in _by_name(cubins.kernels)),
+        *(["kernel", _told(cubins.named(name))] for name in names),
     ]
     return Report(
         head={
@@ -77,14 +78,6 @@ def report(
         records=[asdict(kernel) for kernel in cubins.kernels],
         table=Table(["what", "value"], rows, left=[True, True], ranks=[0, 0]),
     )
-
-
-def _by_name(kernels: Sequence[Kernel]) -> list[list[Kernel]]:
-    """Those of one name together, which differ in their types and layouts."""
-    found: dict[str, list[Kernel]] = {}
-    for kernel in kernels:
-        found.setdefault(kernel.name, []).append(kernel)
-    return list(found.values())
 
 
 def _told(named: Sequence[Kernel]) -> str:
