@@ -59,13 +59,23 @@ SWIZZLE_BYTES = 1024  # eight rows of 128 bytes, which the swizzle of 128 bytes 
 SM_SHARED_BYTES = 228 * 1024  # CUDA C++ Programming Guide, compute capability 9.0
 CTA_RESERVED_BYTES = 1024  # of these, taken by the system for each CTA
 
-# What the PTX of other operands has for what it has of bf16, in the asm of src/ptx/wgmma.cuh and
-# nowhere else: so the way to PTX, two thirds of a build before, is gone once for all operands.
+# What the PTX of other types has for what it has of bf16: of operands in the asm of
+# src/ptx/wgmma.cuh, of D in that of src/epilogue/output.cuh, and nowhere else. So the way to PTX,
+# most of a build before, is gone once for all operands and both types of 16 bits.
 OPERANDS = {
     "bf16": {},
     "f16": {"k16.f32.bf16.bf16": "k16.f32.f16.f16", ", 0x3F80, 0,": ", 0x3C00, 0,"},
 }
-OUTPUTS = {"bf16": "OutBf16", "f16": "OutF16", "f32": "OutF32"}
+HALVES = "mov.b32 {low, high}, pair; "
+OUTPUTS = {
+    "bf16": {},
+    "f16": {
+        "cvt.rn.bf16x2.f32": "cvt.rn.f16x2.f32",
+        "shl.b32 number, pair, 16;": HALVES + "cvt.f32.f16 number, low;",
+        "and.b32 number, pair, 0xFFFF0000;": HALVES + "cvt.f32.f16 number, high;",
+    },
+    "f32": {},
+}
 Layouts = tuple[str, str, str]  # of A, B and D
 PLAIN: Layouts = ("row", "col", "row")  # K is contiguous in A and B
 # But for the first, without a D of the other 16-bit type: nobody asked for these, and they would
@@ -73,8 +83,9 @@ PLAIN: Layouts = ("row", "col", "row")  # K is contiguous in A and B
 ACROSS: list[Layouts] = [("row", "row", "row"), ("col", "col", "row"), ("col", "row", "row")]
 # D by columns is what the plan may make of a D by rows: the product with its operands exchanged.
 EXCHANGED: list[Layouts] = [(a, b, "col") for a, b, _ in (PLAIN, *ACROSS)]
-# Of kernels for few tiles: where K lies across, the exchanged ones alone, with a third of the code.
-FEW_TILES: list[Layouts] = [PLAIN, *EXCHANGED[1:]]
+# Of kernels for few tiles. Where K lies across A, the exchanged ones alone, with a third of the
+# code; across B alone those by rows, too, which are faster for few rows and have what is fused.
+FEW_TILES: list[Layouts] = [PLAIN, ACROSS[0], *EXCHANGED[1:]]
 
 # The kernels around the GEMM, and their sources in src/support/.
 SUPPORT = {
@@ -194,9 +205,9 @@ VARIANTS = [
     Variant(128, 256, 2, layouts=[PLAIN, *EXCHANGED], **COOPERATIVE),
     Variant(128, 192, 2, cluster=2, layouts=[PLAIN, *ACROSS, *EXCHANGED], **PINGPONG),
     Variant(128, 256, 2, cluster=2, **COPYING),
-    Variant(64, 128, 1, ctas_per_sm=2),
+    Variant(64, 128, 1, ctas_per_sm=2, layouts=[PLAIN, ACROSS[0]]),
     Variant(64, 128, 1, k_parts=2, layouts=FEW_TILES),
-    Variant(64, 128, 1, k_parts=4, layouts=FEW_TILES),
+    Variant(64, 128, 1, k_parts=4, layouts=[PLAIN, ACROSS[0], EXCHANGED[1], EXCHANGED[3]]),
     Variant(64, 256, 1, layouts=FEW_TILES),
     Variant(64, 256, 2, layouts=EXCHANGED[:1], **PINGPONG),
 ]
@@ -298,10 +309,10 @@ class Gemm:
 
     @property
     def defines(self) -> dict[str, str]:
-        """What src/config.cuh takes its numbers and types from: all but the operands' type."""
+        """What src/config.cuh takes its numbers and types from: of those of 16 bits not which."""
         a_layout, b_layout, d_layout = self.layouts
         return {
-            "OUTPUT": OUTPUTS[self.output],
+            "OUTPUT": "OutF32" if self.output == "f32" else "OutHalf",
             "A_ACROSS": str(a_layout == "col").lower(),
             "B_ACROSS": str(b_layout == "row").lower(),
             "D_ACROSS": str(d_layout == "col").lower(),
@@ -356,9 +367,9 @@ ARCHIVES |= {gemm.file: gemm.archive for gemm in GEMMS}
 
 
 def compile_gemms(nvcc: list[str], gemms: Sequence[Gemm], to: Path) -> dict[str, int]:
-    """Put cubins that differ in their operands alone into a folder; returns registers per thread.
+    """Put cubins of the same ``defines`` into a folder; returns registers per thread, by file.
 
-    By file. The compiler makes PTX of the kernel once for all of them.
+    The compiler makes PTX of the kernel once for all of them.
     """
     registers = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -367,7 +378,7 @@ def compile_gemms(nvcc: list[str], gemms: Sequence[Gemm], to: Path) -> dict[str,
         of_bf16 = ptx.read_text()
         for gemm in gemms:
             text = of_bf16
-            for there, here in OPERANDS[gemm.operand].items():
+            for there, here in (OPERANDS[gemm.operand] | OUTPUTS[gemm.output]).items():
                 text = text.replace(there, here)
             ptx.write_text(text)
             registers[gemm.file] = assemble(nvcc, ptx, to / gemm.file)

@@ -362,12 +362,17 @@ def test_serialised_multiplications_spills_and_lost_registers_end_the_build(
 
 MULTIPLICATION = "wgmma.mma_async.sync.aligned.m64n8k16.f32.{0}.{0} {{%f0}}, a, b;"
 ONES = {"bf16": "selp.b32 %r1, 0x3F80, 0, wanted;", "f16": "selp.b32 %r1, 0x3C00, 0, wanted;"}
+CONVERSIONS = {
+    "bf16": ["cvt.rn.bf16x2.f32 %r1, %f1, %f0;", "shl.b32 number, pair, 16;"],
+    "f16": ["cvt.rn.f16x2.f32 %r1, %f1, %f0;", f"{build.HALVES}cvt.f32.f16 number, low;"],
+}
+OF_C = "and.b32 %r1, %r2, 0xFFFF0000;"  # which may have either type, whatever D has
 
 
 def fake_ptx(nvcc: list[str], source: str, defines: dict[str, str], to: Path) -> None:
-    """Puts down what it was asked for, and what a kernel's PTX has of its operands."""
-    of_operands = [MULTIPLICATION.format("bf16"), ONES["bf16"]]
-    to.write_text(json.dumps([nvcc, source, defines, of_operands]))
+    """Puts down what it was asked for, and what a kernel's PTX has of its types."""
+    of_types = [MULTIPLICATION.format("bf16"), ONES["bf16"], *CONVERSIONS["bf16"], OF_C]
+    to.write_text(json.dumps([nvcc, source, defines, of_types]))
 
 
 def fake_assemble(nvcc: list[str], ptx: Path, to: Path) -> int:
@@ -425,13 +430,13 @@ def test_every_variant_is_built_for_its_layouts_and_their_pairs_of_types(tmp_pat
 @pytest.mark.usefixtures("dry")
 def test_the_manifest_says_of_a_kernel_what_it_was_compiled_with(tmp_path: Path) -> None:
     for entry in build.build(tmp_path)["kernels"]:
-        nvcc, source, defines, of_operands = json.loads((tmp_path / entry["file"]).read_text())
+        nvcc, source, defines, of_types = json.loads((tmp_path / entry["file"]).read_text())
         assert (nvcc, source, entry["registers"]) == (["nvcc"], "gemm.cu", 168)
-        operand = entry["operand"]
-        assert of_operands == [MULTIPLICATION.format(operand), ONES[operand]]
+        operand, of_d = entry["operand"], CONVERSIONS["f16" if entry["output"] == "f16" else "bf16"]
+        assert of_types == [MULTIPLICATION.format(operand), ONES[operand], *of_d, OF_C]
         told = ("STAGING", "CONTROL", "LOADER", "CONSUMER_")  # what the manifest does not say
         assert {key: defines[key] for key in defines if not key.startswith(told)} == {
-            "OUTPUT": {"bf16": "OutBf16", "f16": "OutF16", "f32": "OutF32"}[entry["output"]],
+            "OUTPUT": "OutF32" if entry["output"] == "f32" else "OutHalf",
             "A_ACROSS": {"row": "false", "col": "true"}[entry["a_layout"]],
             "B_ACROSS": {"row": "true", "col": "false"}[entry["b_layout"]],
             "D_ACROSS": {"row": "false", "col": "true"}[entry["d_layout"]],
@@ -449,17 +454,26 @@ def test_the_manifest_says_of_a_kernel_what_it_was_compiled_with(tmp_path: Path)
         }
 
 
-def test_the_type_of_operands_stands_only_where_the_build_puts_another_in() -> None:
+def test_types_of_16_bits_stand_only_where_the_build_puts_another_in() -> None:
     asm = " ".join(re.findall(r'"((?:[^"\\]|\\.)*)"', text("wgmma.cuh")))
     for there in build.OPERANDS["f16"]:
         asm = asm.replace(there, "")
     assert "bf16" not in asm and "0x3F80" not in asm
+    of_d = text("output.cuh").split("struct OutHalf")[1].split("struct OutF32")[0]
+    for there in build.OUTPUTS["f16"]:
+        assert of_d.count(there) == 1
+        of_d = of_d.replace(there, "")
+    assert not re.search(r"bf16|bfloat|half2|number, pair", of_d)
     for variant in build.VARIANTS:
         assert not {"bf16", "f16"} & {*variant.defines, *variant.defines.values()}
 
 
+# What a manifest has of a kernel that depends on its types.
+TYPED = {"operand", "output", "file", "registers"}
+
+
 @pytest.mark.usefixtures("dry")
-def test_kernels_that_differ_in_their_operands_alone_are_compiled_to_ptx_once(
+def test_kernels_that_differ_in_types_of_16_bits_alone_are_compiled_to_ptx_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
@@ -472,7 +486,7 @@ def test_kernels_that_differ_in_their_operands_alone_are_compiled_to_ptx_once(
     kernels = build.build(tmp_path)["kernels"]
     assert len(asked) == len(set(asked))
     alike = {
-        tuple(value for key, value in entry.items() if key not in ("operand", "file", "registers"))
+        (entry["output"] == "f32", *(value for key, value in entry.items() if key not in TYPED))
         for entry in kernels
     }
     assert len(asked) == len(alike) + len(build.SUPPORT) < len(kernels)

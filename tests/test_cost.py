@@ -589,11 +589,11 @@ def test_operands_that_are_exchanged_take_longer_where_k_is_contiguous_in_both(
 
 def test_ctas_that_share_k_wait_longer_for_what_it_lies_across() -> None:
     slow = replace(WAVE, memory_bytes=1e-3)
-    of = kernel("64x128-k2x", layouts=("row", "row"))
-    some = make_problem("m: 64, n: 128, k: 640, b_layout: row")
+    of = kernel("64x128-k2x", layouts=("col", "row"))
+    some = make_problem("m: 64, n: 128, k: 640, a_layout: col, b_layout: row")
     launch = cut_as(some, np.arange(1), of, Choice(of.name, 128))
     more, same = (
-        cost.estimate(launch, some, replace(slow, wave_boxed=share)) for share in (0.5, 0)
+        cost.estimate(launch, some, replace(slow, wave_across=share)) for share in (0.5, 0)
     )
     assert more == pytest.approx(1.5 * same, rel=1e-3)
 

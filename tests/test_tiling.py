@@ -15,6 +15,7 @@ from gemmctl.kernels.constants import (
     FINE_FROM,
     FINE_STEP,
     FINE_TO,
+    FUSED_FINER_TO,
     FUSED_NARROW,
     FUSED_STEP,
     K_TILE,
@@ -97,6 +98,40 @@ def test_among_them_is_a_narrow_one_for_all_rows_that_it_has(m: int, width: int)
 
 
 @pytest.mark.parametrize(
+    ("name", "layouts", "m", "widest", "width"),
+    [
+        ("128x256", ("row", "col"), 384, 96, 96),
+        ("128x256-c2", ("row", "col"), 384, 112, 96),
+        ("128x256-c2", ("row", "row"), 200, 128, 112),
+        ("128x256", ("row", "col"), 384, 256, 256),
+        ("128x256", ("row", "col"), 50, 256, 64),
+        ("128x256-c2", ("col", "col"), 384, 96, 64),
+        ("128x192-c2p", ("row", "col"), 384, 96, 64),
+        ("64x256", ("row", "col"), 384, 96, 64),
+    ],
+)
+def test_where_warpgroups_share_tiles_what_is_fused_has_narrow_ones_in_all_steps(
+    name: str, layouts: tuple[str, str], m: int, widest: int, width: int
+) -> None:
+    a_layout, b_layout = layouts
+    lie = f"a_layout: {a_layout}, b_layout: {b_layout}"
+    some = make_problem(f"m: {m}, n: 2056, k: 64, activation: silu, {lie}")
+    assert launch_of(some, kernel(name, layouts=layouts), widest).widths.tolist() == [width]
+
+
+@pytest.mark.parametrize(
+    ("rows", "n", "widths"),
+    [((80, 80), 2056, [80, 80]), ((80, 96), 2056, [128, 128]), ((80, 80), 2048, [128, 128])],
+)
+def test_but_only_where_a_quarter_of_the_sms_has_tiles_and_all_are_as_wide(
+    rows: tuple[int, ...], n: int, widths: list[int]
+) -> None:
+    groups = [f"m: {m}, n: {n}, k: 64" for m in rows]
+    some = make_problem(*groups, defaults="activation: silu")
+    assert launch_of(some, kernel("128x256")).widths.tolist() == widths
+
+
+@pytest.mark.parametrize(
     ("changes", "m", "width", "rows"),
     [
         ("activation: silu", 1, 32, 16),
@@ -136,10 +171,10 @@ def test_behind_a_bias_there_are_fewer_widths_where_it_neither_joins_sums_nor_co
 
 @pytest.mark.parametrize("more", ["activation: silu", "bias: m", "beta: 1, alpha: 2", "ldd: 65"])
 def test_parts_of_a_sum_have_every_width_whatever_comes_behind_it(more: str) -> None:
-    some = make_problem(f"m: 70, n: 64, k: 4096, {more}")
+    some = make_problem(f"m: 140, n: 64, k: 4096, {more}")
     whole, split = (launch_of(some, kernel("128x256"), splits=parts) for parts in (1, 4))
-    assert (whole.widths.tolist(), split.widths.tolist()) == ([128], [80])
-    assert set(split.tiles["width"][split.tiles["k_tiles"] > 0].tolist()) == {80}
+    assert (whole.widths.tolist(), split.widths.tolist()) == ([192], [144])
+    assert set(split.tiles["width"][split.tiles["k_tiles"] > 0].tolist()) == {144}
 
 
 def test_there_the_last_tiles_are_as_narrow_as_fits_and_load_as_much_as_all() -> None:
@@ -249,7 +284,8 @@ def test_every_tile_has_a_width_that_its_kernel_has_code_for(drawn: Cut) -> None
         few |= tiles["flags"] & (TILE_WORDS | TILE_ADDED) == 0
     few &= tiles["splits"] == 0
     fused = tiles["width"][few]
-    assert ((fused % FUSED_STEP == 0) | (fused == FUSED_NARROW)).all()
+    finer = launch.kernel.fuses_finer & (fused > FUSED_STEP) & (fused < FUSED_FINER_TO)
+    assert ((fused % FUSED_STEP == 0) | (fused == FUSED_NARROW) | finer).all()
 
 
 @given(cuts())

@@ -642,7 +642,7 @@ def test_a_cache_that_cannot_be_written_is_one_note_and_the_ranking_is_printed(
     [("run", "128x256"), ("verify", "128x192-c2px"), *(("plan", name) for name in ALL_NAMES)],
 )
 def test_a_kernel_can_be_forced_by_name(command: str, name: str, gemmctl: Command) -> None:
-    text = SQUARE if name in OF_SQUARE else SQUARE.replace("k: 512", "k: 512, b_layout: row")
+    text = SQUARE if name in OF_SQUARE else SQUARE.replace("k: 512", "k: 512, a_layout: col")
     done = gemmctl(command, "-", "--kernel", name, "-f", "json", stdin=text)
     found = json.loads(done.stdout)["checks" if command == "verify" else "problems"]
     assert done.returncode == 0

@@ -64,6 +64,8 @@ struct Config {
     // over what it has in front of that: where warpgroups share tiles that costs short K 3 to 9%.
     static constexpr bool one_store = consumers == 1;
     static constexpr bool gelu_in_pieces = !pingpong && ctas_per_sm == 1;  // activation.cuh
+    // Whether there is code for what is fused at some widths between multiples of FUSED_STEP, too (consume.cuh).
+    static constexpr bool fuses_finer = consumers > 1 && !pingpong && !a_across && !b_unaligned;
     // Whether the L2 may add alpha A B to D.
     static constexpr bool adds = !Output::half && !d_across;
     static constexpr int row_bytes = K_TILE * 2;

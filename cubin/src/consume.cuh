@@ -28,7 +28,8 @@
 // Widths with code for more behind alpha A B than a bias and relu: fewer, since it stands there once for each.
 template <class C>
 __host__ __device__ constexpr bool fusible(int width) {
-    return !C::d_across && (width % FUSED_STEP == 0 || width == FUSED_NARROW);
+    const bool finer = width % WIDTH_STEP == 0 && width > FUSED_STEP && width < FUSED_FINER_TO;
+    return !C::d_across && (width % FUSED_STEP == 0 || width == FUSED_NARROW || (C::fuses_finer && finer));
 }
 
 // Those with code for less: a bias and relu, rows of D that are no whole words, and a C that is in the sums (where one

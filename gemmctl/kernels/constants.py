@@ -23,6 +23,9 @@ REDUCED_ROWS = 16  # rows of D in an entry that adds up the parts of a split sum
 # so there are few.
 FUSED_STEP = 64  # they are multiples of it
 FUSED_NARROW = 32  # and one of these besides, for groups of few rows
+# Where warpgroups share tiles, multiples of WIDTH_STEP, too, from FUSED_STEP up to this: a single
+# product has a tile for each SM then. Not where K lies across A.
+FUSED_FINER_TO = 128
 ELEMENTS_WIDTH = 128  # of the widest tile whose C may come element by element
 ADDED_ROWS = 16  # of D in a box that is added to it
 RECORDS = 8  # of tiles that a CTA has room for: those at work and those that come next

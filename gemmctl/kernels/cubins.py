@@ -127,6 +127,11 @@ class Kernel:
         return self.takes_turns and whole and self.output != "f32"
 
     @property
+    def fuses_finer(self) -> bool:
+        """Whether what is fused has code at multiples of WIDTH_STEP up to FUSED_FINER_TO, too."""
+        return self.takes_turns and not (self.d_across or self.a_across or self.b_unaligned)
+
+    @property
     def joins(self) -> bool:
         """Whether a bias may join the sums."""
         return self.pingpong and not self.d_across

@@ -36,6 +36,10 @@ OTHERS = 8
 OF_KERNEL = 3
 OF_SPLIT = 1
 GAIN = 0.005  # share of the time of all, for which one is cut otherwise than is fastest by itself
+# Share of that time by which it is longer where CTAs wait for an SM: in which order launches begin
+# is not known, and one that splits sums begins when all its CTAs have one (`odd` took 1.18 of the
+# time with 16 CTAs too many, by the model as long).
+WAITING = 0.01
 
 # What a launch is cut for: to run alone, before or behind others, or at the same time as others.
 Company = Literal["none", "in turn", "beside"]
@@ -139,7 +143,7 @@ def choose_beside(
         for groups, kernels in launches
     ]
     best = [_fastest(*one) for one in considered]
-    if sum(len(one.stay.leaves) for one in best) > machine.sm_count:
+    if _waits(best, machine):
         few = OTHERS // len(launches)
         others = [_others(*one, own, few) for one, own in zip(considered, best, strict=True)]
         best = _soonest(best, others, machine)
@@ -169,7 +173,13 @@ def _neighbours(best: Sequence[_Cut], others: Sequence[Sequence[_Cut]]) -> Itera
 
 def _together(launches: Sequence[_Cut], machine: Machine) -> float:
     queue = side_by_side([one.planned for one in launches])
-    return cost.side_by_side([one.stay for one in launches], queue, machine)
+    cycles = cost.side_by_side([one.stay for one in launches], queue, machine)
+    return cycles * (1 + WAITING * _waits(launches, machine))
+
+
+def _waits(launches: Sequence[_Cut], machine: Machine) -> bool:
+    """Whether not all CTAs find an SM at once."""
+    return sum(len(one.stay.leaves) for one in launches) > machine.sm_count
 
 
 def _fastest(launch: _Launches, ways: Sequence[_Way]) -> _Cut:

@@ -97,7 +97,7 @@ class Constants:
     # is above of a launch, a tile and its feeding does not count then, but this does
     wave_latency: float = 8000.0  # of all that is not below, from a cold start
     wave_exchanged: float = 2700.0  # more where operands are exchanged, K contiguous in both
-    wave_boxed: float = 0.25  # more of the bytes that CTAs read which share K, if it lies across A
+    wave_across: float = 0.25  # more of the bytes that CTAs read which share K, if it lies across
     wave_value: float = 0.03  # of plain sums
     wave_multiply: float = 1.07  # share of a K tile's multiplying; 0: there is no such form
     wave_load: float = 237.0  # that a K tile takes who loads,
@@ -430,7 +430,7 @@ def _one_wave(work: Work, constants: Constants) -> Floats:
     store = store + _scaled(work, constants) + _gathering(work, constants)
     store = store + np.where(work.gathers, constants.wave_gathered, 0.0)
     longest, last = (np.maximum.reduceat(of, work.starts) for of in (slices, store))
-    read = (work.read + constants.tall * work.tall) * (1 + constants.wave_boxed * work.boxed)
+    read = (work.read + constants.tall * work.tall) * (1 + constants.wave_across * work.across)
     memory = np.add.reduceat(read, work.starts) / constants.memory_bytes / work.sms
     last = last + _stored(work, constants)  # all at one time, when hardly anybody multiplies
     return constants.wave_latency + last + _both(longest, memory, constants.wave_exposed)

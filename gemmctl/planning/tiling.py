@@ -13,6 +13,7 @@ from gemmctl.kernels.constants import (
     FINE_FROM,
     FINE_STEP,
     FINE_TO,
+    FUSED_FINER_TO,
     FUSED_NARROW,
     FUSED_STEP,
     K_TILE,
@@ -51,6 +52,10 @@ FINE_BEGIN, FINE_TILE = 1500, 200
 # than fewer rows save: K of 768 takes 0.99 of the time with them, 2048 0.94 to 1.00, but 64 to 300
 # 1.01 to 1.09.
 BEGUN_K = 512
+# CTAs times this that are to have a tile, for every SM, where what is fused has finer widths: warp-
+# groups that share one of more than NARROW_ROWS rows multiply it one after the other at its end,
+# and two tiles of 66 rows beside other launches (`ragged`) took 1.10 of the time that four took.
+FUSED_FINER_SHARE = 4
 # Runs of rows in a tile from which they are shuffled: lines of D of 128 bytes leave whole by way of
 # shared memory (`bmm64`, with two runs, took 1.01 of the time on an H100, 1.03 to 1.06 on an H200).
 SHUFFLED_RUNS = 3
@@ -253,7 +258,12 @@ def grid(
         most = np.maximum(FUSED_NARROW, widest // FUSED_STEP * FUSED_STEP)
         of_elements = np.minimum(most, ELEMENTS_WIDTH)
         limit = np.where(c_by_elements(problem, groups), of_elements, most)
-        widths = np.where(few, np.minimum(limit, _fusible(m)), widths)
+        coarse = np.minimum(limit, _fusible(m))
+        if kernel.fuses_finer:
+            ctas = np.add.reduceat(ceil_div(m, widths) * wide * kernel.ctas, starts)
+            enough = each(FUSED_FINER_SHARE * ctas >= machine.sm_count, starts, groups)
+            coarse = np.where(enough & _alike_and_finer(widths, starts), widths, coarse)
+        widths = np.where(few, coarse, widths)
     widths[k == 0] = REDUCED_ROWS  # what the kernel does where it only adds up, here nothing
     high = ceil_div(m, widths)
     last, left = widths, m - (high - 1) * widths
@@ -387,6 +397,15 @@ def loaded_by_two(launches: Grid, starts: Ints = ALONE) -> Flags:
     alone = np.add.reduceat(launches.entries, starts) <= launches.room
     found: Flags = np.logical_and.reduceat(fits, starts) & alone
     return found
+
+
+def _alike_and_finer(widths: Ints, starts: Ints) -> Flags:
+    """Groups of launches of one width, of which what is fused may have code between FUSED_STEPs.
+
+    Where a launch would have several of these, each has its own code, which comes from memory.
+    """
+    alike = np.maximum.reduceat(widths, starts) == np.minimum.reduceat(widths, starts)
+    return each(alike, starts, widths) & (widths > FUSED_STEP) & (widths < FUSED_FINER_TO)
 
 
 def _fusible(rows: Ints) -> Ints:

@@ -113,7 +113,7 @@ class Work:
     computing: Floats  # warpgroups on an SM that have a tile to store where each CTA has one
     exchanged: bool  # whether operands are,
     along: bool  # and K is contiguous in both
-    boxed: bool  # whether K lies across A and CTAs share it
+    across: Floats  # share of the bytes of operands that K lies across, where CTAs share it
     lines: Flags  # whether D is written by columns, then, in whole lines
     shuffled: Flags  # the same, with rows of A that come shuffled
     unaligned: bool  # whether B is read where it lies, however that is
@@ -258,7 +258,7 @@ def work_of(launches: Grid, asked: Asked, starts: Ints = ALONE, beside: bool = F
         computing=(1 if kernel.pingpong else kernel.consumers) * on_sm.astype(np.float64),
         exchanged=kernel.d_across,
         along=kernel.d_across and not (kernel.a_across or kernel.b_across),
-        boxed=kernel.k_parts > 1 and kernel.a_across,
+        across=_across(kernel, asked),
         lines=kernel.d_across & (launches.widths * size_d % LINE_BYTES == 0),
         shuffled=shuffled(launches, asked.may_shuffle),
         unaligned=kernel.b_unaligned,
@@ -280,6 +280,15 @@ def work_of(launches: Grid, asked: Asked, starts: Ints = ALONE, beside: bool = F
         written=asked.written,
         steps=steps,
     )
+
+
+def _across(kernel: Kernel, asked: Asked) -> Floats:
+    """Share of the bytes of operands that K lies across, of CTAs that share K."""
+    if kernel.k_parts == 1:
+        return np.zeros(len(asked.of_a))
+    across = asked.of_a * kernel.a_across + asked.of_b * kernel.b_across
+    found: Floats = across / np.maximum(asked.of_a + asked.of_b, 1)
+    return found
 
 
 def _steps(launches: Grid, asked: Asked) -> tuple[Mapping[str, Floats], Flags, Flags]:

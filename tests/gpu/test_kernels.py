@@ -26,6 +26,7 @@ from gemmctl.kernels.constants import (
     FINE_FROM,
     FINE_STEP,
     FINE_TO,
+    FUSED_FINER_TO,
     FUSED_NARROW,
     FUSED_STEP,
     K_TILE,
@@ -65,6 +66,12 @@ ONE_OF_EACH = list({kernel.name: kernel for kernel in KERNELS}.values())
 FUSING = [kernel for kernel in KERNELS if takes_all(kernel)]
 # From which C joins sums of any width on the way, with a slice behind it.
 STAGED_K = (STAGED_FROM + STAGED_SLICES + 3) * K_TILE
+
+
+def takes(kernel: Kernel, more: str) -> bool:
+    """Whether a group may have more: no gate where K lies across B."""
+    return not ("gate" in more and kernel.b_layout == "row")
+
 
 # Around every edge: tile widths, K slices, the ring's stages; empty groups; alpha, beta, C's types.
 SHAPES = [
@@ -375,6 +382,46 @@ def test_a_bias_comes_with_alpha_at_every_width(
     right_and_alike(device, made, spec, 100)
 
 
+# At widths between multiples of FUSED_STEP, where a launch has one alone.
+FUSED_FINER = [
+    (of, more)
+    for of in FUSING
+    for more in (
+        "activation: gelu, bias: m, bias_type: f32",
+        "activation: gelu_tanh, alpha: 0.5",
+        "activation: silu, bias: n, bias_type: f16, ldd: 139",
+        "gate: halves, activation: silu",
+        "gate: pairs, activation: relu, beta: 1, c: f32",
+        "beta: -1, c: f32, ldc: 137",
+        "beta: 1, c: bf16, ldc: 137, c_offset: 1",
+        "bias: m, bias_type: bf16, ldd: 137",
+    )
+    if of.fuses_finer and takes(of, more)
+]
+
+
+@pytest.mark.parametrize("kind", data.KINDS)
+@pytest.mark.parametrize("width", range(FUSED_STEP + WIDTH_STEP, FUSED_FINER_TO, WIDTH_STEP))
+@pytest.mark.parametrize(
+    ("kernel", "more"), FUSED_FINER, ids=[f"{named(of)}-{more}" for of, more in FUSED_FINER]
+)
+def test_what_is_fused_is_right_at_finer_widths_where_all_tiles_have_the_same(
+    device: CudaDevice,
+    kernel: Kernel,
+    width: int,
+    more: str,
+    kind: data.Kind,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tiling, "FUSED_FINER_SHARE", np.inf)  # however few tiles there are
+    m, k = 3 * width - 5, STAGED_K
+    group = f"{{m: {m}, n: 136, k: {k}, {padded(kernel, m, 136, k)}, {more}}}"
+    text = f"{head_of(kernel)}  - name: finer\n    groups:\n      - {group}\n"
+    made, spec = planned_as(text, kernel, width), DataSpec(kind, 12)
+    assert set(made.launches[0].tiles["width"].tolist()) == {width}
+    right_and_alike(device, made, spec, 100)
+
+
 # Of a type that joins no sums, along n of kernels in which it does not come with alpha either.
 BIASED_BEHIND = [
     (of, more)
@@ -504,7 +551,7 @@ ENDS = ["", ", bias: n, activation: silu", ", gate: halves"]
         pytest.param(of, more, id=f"{named(of)}{more}")
         for of in KERNELS
         for more in (ENDS if takes_all(of) else ENDS[:1])
-        if not (of.b_unaligned or ("gate" in more and of.b_layout == "row"))
+        if takes(of, more) and not of.b_unaligned
     ],
 )
 def test_tiles_that_overlap_at_the_ends_of_groups_are_right_and_the_same_every_time(
@@ -541,6 +588,7 @@ BY_TWO += [", beta: 1, inplace: true"]
         for width in (16, 48, 64, 80, 96)
         if of.loaders > 1 and width <= tiling.BY_TWO_ROWS[of.k_parts]
         for more in (BY_TWO if takes_all(of) else BY_TWO[:1])
+        if takes(of, more)
     ],
 )
 def test_two_threads_load_by_turns(
