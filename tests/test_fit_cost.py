@@ -138,6 +138,17 @@ def test_candidates_with_an_evened_end_are_left_out(fit_cost: ModuleType) -> Non
     assert kept == {row["choice"] for row in rows} - evened
 
 
+def test_candidates_of_a_kernel_that_is_for_such_a_layout_no_more_are_left_out(
+    fit_cost: ModuleType,
+) -> None:
+    text = "{gemmctl: 1, problems: [{name: p, groups: [{m: 64, n: 512, k: 4096, b_layout: row}]}]}"
+    rows = measured(lambda made: 1.0, text)
+    assert "64x128-k4x" in {kernel.name for kernel in cubins.manifest().kernels}
+    gone = {**rows[0], "choice": "64x128-k4x w64"}
+    (one,) = read(fit_cost, [*rows, gone], text)
+    assert {str(*choices) for choices in one.choices} <= {row["choice"] for row in rows}
+
+
 def test_regret_is_the_time_of_the_choice_over_the_best(fit_cost: ModuleType) -> None:
     problems = read(fit_cost, measured(lambda made: 1.0))
     estimates = fit_cost.Sheet(problems).estimates(cost.FITTED)

@@ -428,13 +428,15 @@ def over_gpus(tried: Sequence[Row]) -> list[tuple[Row, float]]:
 
 
 def _grids(work: Problem, choices: Sequence[Choice], machine: Machine) -> tuple[Grid, ...]:
-    """How every launch is cut."""
+    """How every launch is cut; nothing if a kernel is gone that was there when it was measured."""
     grids = []
     named = {choice.kernel for choice in choices}
     kernels = [of for of in cubins.manifest().kernels if not of.b_unaligned or of.name in named]
     alike = plan.alike(work, kernels)
     for choice, (groups, fitting) in zip(choices, alike, strict=True):
-        (kernel,) = (kernel for kernel in fitting if kernel.name == choice.kernel)
+        kernel = next((kernel for kernel in fitting if kernel.name == choice.kernel), None)
+        if kernel is None:
+            return ()
         grids.append(tiling.grid_of(work, groups, kernel, choice, machine))
     return tuple(grids)
 
