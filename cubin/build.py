@@ -395,9 +395,11 @@ def build(to: Path, known: Mapping[str, int] | None = None) -> dict[str, object]
     for gemm in GEMMS:
         if gemm.file not in registers:
             alike.setdefault(tuple(gemm.defines.values()), []).append(gemm)
+    # The long ones first, so that all processors are done at one time.
+    ordered = sorted(alike.values(), key=lambda gemms: gemms[0].layouts[2] == "col")
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         support = [pool.submit(compile_support, nvcc, kernel, to) for kernel in SUPPORT]
-        for job in [pool.submit(compile_gemms, nvcc, gemms, to) for gemms in alike.values()]:
+        for job in [pool.submit(compile_gemms, nvcc, gemms, to) for gemms in ordered]:
             registers |= job.result()
         for job in support:
             job.result()

@@ -31,7 +31,7 @@ KERNELS = cubins.manifest().kernels
 # Nothing takes time but to multiply.
 NOTHING = dict.fromkeys((field.name for field in fields(Constants)), 0.0)
 AT_ONCE = dict.fromkeys((name for name in NOTHING if name.endswith("_bytes")), inf)
-SHARES = dict.fromkeys(("write", "lined", "shuffled", "gather_memory"), 1.0)
+SHARES = dict.fromkeys(("write", "lined", "shuffled", "gather_memory", "gather_across"), 1.0)
 IDEAL = Constants(**{**NOTHING, **AT_ONCE, **SHARES})
 BOTH = ("128x256", "128x256-c2")  # without clusters and with
 SLICE = 2 * 128 * 256 * 64 / WGMMA_FLOP  # cycles to multiply a tile of 128x256 by 64 of K
@@ -924,6 +924,20 @@ def test_the_memory_hands_out_sooner_what_ctas_that_share_k_read() -> None:
     for name, share in (("64x128-k2", 0.5), ("64x128-k4", 0.5), ("64x128", 1.0)):
         expected = share * cycles(group, name=name, constants=SLOW_MEMORY)
         assert cycles(group, name=name, constants=sooner) == pytest.approx(expected)
+
+
+def test_but_less_so_of_operands_that_k_lies_across() -> None:
+    some = make_problem("m: 64, n: 9600, k: 640, b_layout: row")  # more than a wave
+    of = kernel("64x128-k2", layouts=("row", "row"))
+    launch = cut_as(some, np.arange(1), of, Choice(of.name, 128))
+    share = 64 / (64 + 9600)  # of the bytes that are read: A's
+
+    def taken(constants: Constants) -> float:
+        return cost.estimate(launch, some, replace(constants, write=0.0))
+
+    sooner = replace(SLOW_MEMORY, gather_memory=0.5, gather_across=0.75)
+    expected = (0.5 * share + 0.75 * (1 - share)) * taken(SLOW_MEMORY)
+    assert taken(sooner) == pytest.approx(expected)
 
 
 # Several launches

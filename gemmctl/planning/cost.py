@@ -91,7 +91,8 @@ class Constants:
     # The same where CTAs of a cluster share K
     gather_latency: float = 700.0
     gather_value: float = 0.2
-    gather_memory: float = 0.88  # share of the memory's time that their bytes take
+    gather_memory: float = 0.88  # share of the memory's time that their bytes take,
+    gather_across: float = 0.94  # and of operands that K lies across
     gather_shown: float = 2.0  # tiles of a cluster, behind which storing hides in the ring's length
     # A launch of one wave that has the GPU to itself: each CTA or cluster has a tile at most. What
     # is above of a launch, a tile and its feeding does not count then, but this does
@@ -444,7 +445,8 @@ def _stored(work: Work, constants: Constants) -> Floats:
 def _memory(work: Work, constants: Constants) -> Floats:
     """Cycles that the memory takes for each launch's bytes."""
     read = work.read + constants.tall * work.tall + constants.reread * work.again
-    share = np.where(work.gathers, constants.gather_memory, 1.0)
+    of_across = (constants.gather_across - constants.gather_memory) * work.across
+    share = np.where(work.gathers, constants.gather_memory + of_across, 1.0)
     nbytes = share * (read + constants.write * work.written)
     found: Floats = np.add.reduceat(nbytes, work.starts) / constants.memory_bytes / work.sms
     return found

@@ -52,9 +52,9 @@ FINE_BEGIN, FINE_TILE = 1500, 200
 # than fewer rows save: K of 768 takes 0.99 of the time with them, 2048 0.94 to 1.00, but 64 to 300
 # 1.01 to 1.09.
 BEGUN_K = 512
-# CTAs times this that are to have a tile, for every SM, where what is fused has finer widths: warp-
-# groups that share one of more than NARROW_ROWS rows multiply it one after the other at its end,
-# and two tiles of 66 rows beside other launches (`ragged`) took 1.10 of the time that four took.
+# One SM in so many has to have a tile where what is fused has finer widths: of a tile of more than
+# NARROW_ROWS rows warpgroups multiply the end one after the other, and two tiles of 66 rows beside
+# other launches (`ragged`) took 1.10 of the time that four took.
 FUSED_FINER_SHARE = 4
 # Runs of rows in a tile from which they are shuffled: lines of D of 128 bytes leave whole by way of
 # shared memory (`bmm64`, with two runs, took 1.01 of the time on an H100, 1.03 to 1.06 on an H200).
