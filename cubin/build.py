@@ -84,7 +84,8 @@ ACROSS: list[Layouts] = [("row", "row", "row"), ("col", "col", "row"), ("col", "
 # D by columns is what the plan may make of a D by rows: the product with its operands exchanged.
 EXCHANGED: list[Layouts] = [(a, b, "col") for a, b, _ in (PLAIN, *ACROSS)]
 # Of kernels for few tiles. Where K lies across A, the exchanged ones alone, with a third of the
-# code; across B alone those by rows, too, which are faster for few rows and have what is fused.
+# code; across B alone those by rows, too, which are faster for few rows and have what is fused
+# (then 64x128-k4x gains nothing).
 FEW_TILES: list[Layouts] = [PLAIN, ACROSS[0], *EXCHANGED[1:]]
 
 # The kernels around the GEMM, and their sources in src/support/.

@@ -613,6 +613,20 @@ def test_of_the_ways_to_cut_a_launch_beside_another_few_have_one_kernel_and_fewe
         assert max(whole.values()) <= choosing.OF_KERNEL
 
 
+def test_of_ways_that_take_about_as_long_one_is_taken_that_leaves_no_cta_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (some,) = reading.load([str(PROBLEMS / "odd.yaml")], sys.stdin)
+
+    def ctas() -> int:
+        (made,) = plan.make([some], KERNELS)
+        return sum(launch.clusters * launch.kernel.ctas for launch in made.launches)
+
+    assert ctas() <= H200.sm_count
+    monkeypatch.setattr(choosing, "WAITING", 0.0)
+    assert ctas() > H200.sm_count
+
+
 def test_few_more_ways_to_cut_many_launches_are_looked_at_than_to_cut_two(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -261,8 +261,9 @@ def grid(
         coarse = np.minimum(limit, _fusible(m))
         if kernel.fuses_finer:
             ctas = np.add.reduceat(ceil_div(m, widths) * wide * kernel.ctas, starts)
-            enough = each(FUSED_FINER_SHARE * ctas >= machine.sm_count, starts, groups)
-            coarse = np.where(enough & _alike_and_finer(widths, starts), widths, coarse)
+            worth = _alike(widths, starts) & (FUSED_FINER_SHARE * ctas >= machine.sm_count)
+            has_code = (widths > FUSED_STEP) & (widths < FUSED_FINER_TO)
+            coarse = np.where(each(worth, starts, groups) & has_code, widths, coarse)
         widths = np.where(few, coarse, widths)
     widths[k == 0] = REDUCED_ROWS  # what the kernel does where it only adds up, here nothing
     high = ceil_div(m, widths)
@@ -324,16 +325,21 @@ def considered(
 
 
 def _worth_finer(widths: Ints, tiles: Ints, saved: Ints, room: int, starts: Ints) -> Flags:
-    """For each launch, whether to take widths in finer steps, which save so many cycles.
+    """For each launch, whether to take widths in finer steps, which save so many cycles."""
+    of_each = np.add.reduceat(tiles, starts)
+    clusters = np.minimum(of_each, room)
+    gained = np.add.reduceat(saved, starts) - FINE_TILE * of_each
+    found: Flags = _alike(widths, starts) | (gained > FINE_BEGIN * clusters)
+    return found
+
+
+def _alike(widths: Ints, starts: Ints) -> Flags:
+    """For each launch, whether all its groups have the same width.
 
     Each width has its own code, which CTAs find in no cache when they first come to it, and not
     always later.
     """
-    alike = np.maximum.reduceat(widths, starts) == np.minimum.reduceat(widths, starts)
-    of_each = np.add.reduceat(tiles, starts)
-    clusters = np.minimum(of_each, room)
-    gained = np.add.reduceat(saved, starts) - FINE_TILE * of_each
-    found: Flags = alike | (gained > FINE_BEGIN * clusters)
+    found: Flags = np.maximum.reduceat(widths, starts) == np.minimum.reduceat(widths, starts)
     return found
 
 
@@ -397,15 +403,6 @@ def loaded_by_two(launches: Grid, starts: Ints = ALONE) -> Flags:
     alone = np.add.reduceat(launches.entries, starts) <= launches.room
     found: Flags = np.logical_and.reduceat(fits, starts) & alone
     return found
-
-
-def _alike_and_finer(widths: Ints, starts: Ints) -> Flags:
-    """Groups of launches of one width, of which what is fused may have code between FUSED_STEPs.
-
-    Where a launch would have several of these, each has its own code, which comes from memory.
-    """
-    alike = np.maximum.reduceat(widths, starts) == np.minimum.reduceat(widths, starts)
-    return each(alike, starts, widths) & (widths > FUSED_STEP) & (widths < FUSED_FINER_TO)
 
 
 def _fusible(rows: Ints) -> Ints:

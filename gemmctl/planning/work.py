@@ -226,7 +226,7 @@ def work_of(launches: Grid, asked: Asked, starts: Ints = ALONE, beside: bool = F
     readers = np.minimum(high, np.maximum(PANEL_ROWS / launches.widths, of / wide))
     boxes = BOX_ROWS if kernel.a_across else rows
     crossing_a = np.maximum(asked.crossing_a, _off_lines(launches))
-    across = kernel.rows * asked.crossing_b + of_a * crossing_a
+    crossing = kernel.rows * asked.crossing_b + of_a * crossing_a
     within = kernel.rows * asked.within_b + of_a * asked.within_a
     slices = launches.whole * launches.k_tiles * kernel.cluster
     fed = kernel.b_bytes + of_a * (K_TILE * size)
@@ -266,7 +266,7 @@ def work_of(launches: Grid, asked: Asked, starts: Ints = ALONE, beside: bool = F
         slices=slices,
         fed=fed,
         fresh=np.minimum(1.0, (asked.of_a + asked.of_b) / np.maximum(slices * fed, 1.0)),
-        crossed=across * (K_TILE * size),
+        crossed=crossing * (K_TILE * size),
         within=within * (K_TILE * size),
         crowded=kernel.rows * (K_TILE * size) * readers / CROWD,
         uneven=np.maximum(launches.widths / width, 1.0),
