@@ -31,7 +31,9 @@ KERNELS = cubins.manifest().kernels
 # Nothing takes time but to multiply.
 NOTHING = dict.fromkeys((field.name for field in fields(Constants)), 0.0)
 AT_ONCE = dict.fromkeys((name for name in NOTHING if name.endswith("_bytes")), inf)
-SHARES = dict.fromkeys(("write", "lined", "shuffled", "gather_memory", "gather_across"), 1.0)
+SHARES = dict.fromkeys(
+    ("write", "lined", "shuffled", "boxed", "gather_memory", "gather_across"), 1.0
+)
 IDEAL = Constants(**{**NOTHING, **AT_ONCE, **SHARES})
 BOTH = ("128x256", "128x256-c2")  # without clusters and with
 SLICE = 2 * 128 * 256 * 64 / WGMMA_FLOP  # cycles to multiply a tile of 128x256 by 64 of K
@@ -736,6 +738,37 @@ def test_a_tile_of_a_d_by_columns_takes_a_share_of_its_latency_and_less_of_it_if
         cycles(one, name="128x256-x", constants=constants) for constants in (IDEAL, some)
     )
     assert taken - bare == pytest.approx(share * 1e6)
+
+
+# 176 tiles of 192 rows by 256 columns, whose D of 32 bits TMA stores if K is 640.
+@pytest.mark.parametrize(("k", "share"), [(640, 0.5), (320, 1.0)])
+def test_a_tile_that_tma_stores_takes_a_share_of_its_latency(k: int, share: float) -> None:
+    by = {"name": "128x192-c2p", "output": "f32"}
+    group, slow = f"m: 3072, n: 2816, k: {k}, d: f32", replace(IDEAL, turn_latency=1e6, boxed=0.5)
+    less = replace(IDEAL, turn_latency=share * 1e6)
+    assert cycles(group, **by, constants=slow) == cycles(group, **by, constants=less)
+
+
+@pytest.mark.parametrize(
+    ("name", "k", "output", "more"),
+    [
+        ("128x192-c2p", 320, "f32", True),
+        ("128x192-c2p", 640, "f32", False),  # TMA stores it
+        ("128x192-c2p", 320, "bf16", False),
+        ("128x192-c2px", 640, "f32", True),
+        ("128x192-c2px", 512, "f32", False),  # rows come shuffled
+        ("128x256", 320, "f32", False),  # nobody multiplies meanwhile
+    ],
+)
+def test_where_warpgroups_take_turns_more_of_a_d_of_32_bits_shows_that_threads_store(
+    name: str, k: int, output: str, more: bool
+) -> None:
+    group = f"m: 3072, n: 2816, k: {k}, d: {output}"
+    bare, some = (
+        cycles(group, name=name, output=output, constants=replace(IDEAL, exposed_wide=share))
+        for share in (0.0, 0.1)
+    )
+    assert (some > bare) == more
 
 
 @pytest.mark.parametrize(

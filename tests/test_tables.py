@@ -16,7 +16,9 @@ from gemmctl.kernels import constants, cubins
 from gemmctl.kernels.constants import (
     TILE_ADDED,
     TILE_BIAS_SCALED,
+    TILE_BOXED,
     TILE_JOINED,
+    TYPE_F32,
     WIDTH_STEP,
     WIDTHS,
 )
@@ -87,6 +89,21 @@ def test_what_is_added_to_d_is_what_the_tiles_of_the_group_say(launch: plan.Laun
             told.append({bool(table.c_box[group] == WIDTHS)})
     assert said == told
     assert {True} in said
+
+
+def test_of_a_d_that_tma_stores_there_is_a_map_in_the_place_of_cs() -> None:
+    some = make_problem(
+        "m: 3072, n: 2816, k: 640, d: f32, ldd: 2820, c: bf16", "m: 64, n: 64, k: 64, d: f32"
+    )
+    (made,) = plan.make([some], KERNELS, chosen={some.name: [Choice("128x192-c2p", 192)]})
+    (table,) = built(made)
+    boxed = [
+        bool((table.tiles["flags"][table.tiles["group"] == i] & TILE_BOXED).all()) for i in (0, 1)
+    ]
+    assert boxed == [True, False]
+    assert (table.ptr_c == table.ptr_d).tolist() == boxed
+    assert (table.c_box == WIDTHS).tolist() == boxed
+    assert (int(table.ld_c[0]), int(table.type_c[0])) == (2820, TYPE_F32)
 
 
 @pytest.mark.parametrize("operand", "abcd")

@@ -48,6 +48,7 @@ from gemmctl.kernels.constants import (
     TILE_ALONE,
     TILE_BACKWARD,
     TILE_BIAS_SCALED,
+    TILE_BOXED,
     TILE_C_IN_SUMS,
     TILE_EIGHTS,
     TILE_FUSED,
@@ -69,7 +70,14 @@ from gemmctl.lists.problem import ACTIVATIONS, BIASES, GATES
 from gemmctl.operands import dtypes
 from gemmctl.planning import plan, tables
 from gemmctl.planning.arrays import Ints
-from gemmctl.planning.epilogue import ADDED_HELD, ADDED_K, ADDED_WHOLE, MIXED_K, SHUFFLED_K
+from gemmctl.planning.epilogue import (
+    ADDED_HELD,
+    ADDED_K,
+    ADDED_WHOLE,
+    BOXED_K,
+    MIXED_K,
+    SHUFFLED_K,
+)
 from gemmctl.planning.exchange import exchanged
 from gemmctl.planning.order import LONG_K
 from gemmctl.planning.tiles import (
@@ -85,7 +93,15 @@ from gemmctl.planning.tiles import (
     TURNING_K,
     Launch,
 )
-from gemmctl.planning.tiling import BEGUN_K, MIN_SPLIT_K_TILES, Choice, Machine, seen
+from gemmctl.planning.tiling import (
+    BEGUN_K,
+    BOXED_TILES,
+    BOXED_WAVES,
+    MIN_SPLIT_K_TILES,
+    Choice,
+    Machine,
+    seen,
+)
 from sources import members, size
 from support import cut_as, make_problem
 
@@ -425,6 +441,58 @@ def test_long_sums_of_32_bits_are_added_to_d_where_it_lies(
     (made,) = plan.make([some], KERNELS)
     box = WIDTHS if flags & TILE_ADDED else int(launch.loaded[0]) // WIDTH_STEP - 1
     assert tables.build(launch, made, 0).c_box.tolist() == [box]
+
+
+# 16 by 11 tiles of 192 rows by 256 columns: two and two thirds for each of 66 clusters.
+LARGE = {"m": 3072, "n": 2816, "k": 640, "d": "f32"}
+
+
+def large(**changes: object) -> str:
+    return ", ".join(f"{key}: {value}" for key, value in (LARGE | changes).items())
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "flags"),
+    [
+        ("128x192-c2p", {}, TILE_BOXED),
+        ("128x192-c2p", {"alpha": -2, "n": 2812, "ldd": 2820}, TILE_BOXED),
+        ("128x192-c2p", {"k": BOXED_K[0]}, TILE_BOXED),
+        ("128x192-c2p", {"k": BOXED_K[0] - 1}, WORDS),
+        ("128x192-c2p", {"k": BOXED_K[-1]}, TILE_BOXED),
+        ("128x192-c2p", {"k": BOXED_K[-1] + 1}, WORDS),
+        ("128x192-c2p", {"m": 14 * 192}, WORDS),  # two and a third for each cluster
+        ("128x192-c2p", {"m": 16 * 184}, WORDS),  # tiles of 184 rows are no whole boxes
+        ("128x192-c2p", {"n": 2814, "ldd": 2816}, 0),  # TMA stores whole words
+        ("128x192-c2p", {"ldd": 2**38 - 4}, TILE_BOXED),
+        ("128x192-c2p", {"ldd": 2**38}, WORDS),  # and steps no further
+        ("128x192-c2p", {"alpha": 0}, WORDS),  # nothing is multiplied
+        ("128x192-c2p", {"activation": "relu"}, WORDS | TILE_RELU),
+        ("128x192-c2p", {"bias": "n"}, WORDS | PLUS),
+        ("128x192-c2p", {"beta": 1}, WORDS | FUSED | PLUS),
+        ("128x192-c2p", {"beta": 1, "inplace": "true", "k": ADDED_K}, TILE_ADDED),
+        ("128x192-c2p", {"d": "bf16"}, WORDS),
+        ("128x192-c2px", {}, WORDS),  # by columns threads store
+        ("128x256", {}, WORDS),  # nobody multiplies meanwhile
+    ],
+    ids=str,
+)
+@pytest.mark.usefixtures("nothing_held")
+def test_tma_stores_sums_of_32_bits_of_some_length_where_warpgroups_take_turns(
+    name: str, changes: dict[str, object], flags: int
+) -> None:
+    some = make_problem(large(**changes))
+    launch = launch_of(some, kernel(name, some.groups[0].d))
+    assert set(launch.tiles["flags"].tolist()) == {flags}
+
+
+@pytest.mark.parametrize(("n", "boxed"), [(256 * (BOXED_TILES // 8), True), (1792, False)])
+def test_tma_stores_what_has_tiles_enough_for_its_map_to_be_used_again(n: int, boxed: bool) -> None:
+    some = make_problem(large(), large(m=8 * 192, n=n))
+    launch = launch_of(some, kernel("128x192-c2p", "f32"))
+    of, flags = launch.tiles["group"], launch.tiles["flags"]
+    assert set(flags[of == 0].tolist()) == {TILE_BOXED}
+    assert set(flags[of == 1].tolist()) == {TILE_BOXED if boxed else WORDS}
+    assert launch.waves >= BOXED_WAVES
 
 
 @pytest.mark.parametrize(

@@ -66,8 +66,9 @@ struct Config {
     static constexpr bool gelu_in_pieces = !pingpong && ctas_per_sm == 1;  // activation.cuh
     // Whether there is code for what is fused at some widths between multiples of FUSED_STEP, too (consume.cuh).
     static constexpr bool fuses_finer = consumers > 1 && !pingpong && !a_across && !b_unaligned;
-    // Whether the L2 may add alpha A B to D.
+    // Whether the L2 may add alpha A B to D, and whether TMA may store it.
     static constexpr bool adds = !Output::half && !d_across;
+    static constexpr bool boxes = adds && pingpong;
     static constexpr int row_bytes = K_TILE * 2;
     static constexpr int b_bytes = rows * (b_unaligned ? UNALIGNED_ROW_BYTES : row_bytes);
     static constexpr int stage_bytes = b_bytes + max_width * row_bytes;  // of the widest tiles

@@ -5,6 +5,7 @@
 
 #include "epilogue/added.cuh"
 #include "epilogue/blocks.cuh"
+#include "epilogue/boxed.cuh"
 #include "epilogue/ending.cuh"
 #include "epilogue/fused.cuh"
 #include "epilogue/joined.cuh"
@@ -134,10 +135,10 @@ __device__ __forceinline__ bool consume_tile(Shared<C>& shared, const Params& pa
             store_tile<typename C::Output>(sums, m0, column, target(), shared.staging[consumer],
                                            buffer, consumer);
     };
-    // Where the map of a D that is added to is, for the thread that hands over its boxes: to look it up for each
-    // would be code for each.
+    // Where the map of a D that leaves by TMA is, for who hands over its boxes: to look it up for each would be
+    // code for each.
     if constexpr (C::adds)
-        if (threadIdx.x % 128 == 0 && tile.flags & TILE_ADDED) {
+        if (threadIdx.x % 128 == 0 && tile.flags & (TILE_ADDED | (C::boxes ? TILE_BOXED : 0))) {
             acquire_c(params, tile.group);
             shared.added[consumer] = &maps_of(params, tile.group).c;
         }
@@ -153,6 +154,20 @@ __device__ __forceinline__ bool consume_tile(Shared<C>& shared, const Params& pa
                          shared.staging[consumer], place, consumer);
             // Who issued it all waits until it was read from the buffers.
             if (threadIdx.x % 128 == 0) ptx::bulk_wait_read<0>();
+            ptx::warpgroup_sync(consumer);
+        }
+    };
+    // TMA stores it.
+    const auto box_blocks = [&](auto& sums, const Tile& tile) {
+        if constexpr (C::boxes) {
+            uint32_t place = 0;
+            ptx::warpgroup_sync(consumer);  // all have read what was in the buffers
+            if (threadIdx.x % 32 == 0) acquire_c(params, tile.group);
+#pragma unroll
+            for (int i = 0; i < C::blocks; ++i)
+                box_tile(sums[i], tile, part_of<C>(consumer, i), shared.added[consumer],
+                         shared.staging[consumer], place, consumer);
+            ptx::bulk_wait_read<0>();  // in those that have issued some
             ptx::warpgroup_sync(consumer);
         }
     };
@@ -277,6 +292,11 @@ __device__ __forceinline__ bool consume_tile(Shared<C>& shared, const Params& pa
                 _Pragma("unroll") for (int i = 0; i < C::blocks; ++i)                         \
                     store_split<C>(sums[i], params, tile, part_of<C>(consumer, i), consumer); \
                 __syncwarp();                                                                 \
+                break;                                                                        \
+            } else if (C::boxes && ending.boxed()) {                                          \
+                Kept kept = keep();                                                           \
+                give_back_early(true);                                                        \
+                box_blocks(sums, kept);                                                       \
                 break;                                                                        \
             } else if (C::adds && ending.added()) {                                           \
                 Kept kept = keep();                                                           \

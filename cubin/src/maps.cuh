@@ -30,7 +30,7 @@ __device__ __forceinline__ void acquire_operands(const Params& params, uint32_t 
     if constexpr (!C::b_unaligned) ptx::tensor_map_acquire(&params.maps[group].b);
 }
 
-// And that of C, or of a D that is added to.
+// And that of C, or of a D that leaves by TMA.
 __device__ __forceinline__ void acquire_c(const Params& params, uint32_t group) {
     if (!constant(params, group)) ptx::tensor_map_acquire(&params.maps[group].c);
 }

@@ -27,7 +27,7 @@ FUSED_NARROW = 32  # and one of these besides, for groups of few rows
 # product has a tile for each SM then. Not where K lies across A.
 FUSED_FINER_TO = 128
 ELEMENTS_WIDTH = 128  # of the widest tile whose C may come element by element
-ADDED_ROWS = 16  # of D in a box that is added to it
+ADDED_ROWS = 16  # of D in a box that leaves by TMA: is added to it, or stored
 RECORDS = 8  # of tiles that a CTA has room for: those at work and those that come next
 NARROW_ROWS = 64  # of a tile that warpgroups share, up to which they take no turns at its end alone
 # Where warpgroups share a tile, C comes to the staging buffers, in pieces of so many rows, by boxes
@@ -61,6 +61,7 @@ TILE_SHUFFLED = 8192  # rows of A come shuffled
 TILE_ALONE = 16384  # of a cluster's CTAs only the first has columns of D
 TILE_BIAS_SCALED = 32768  # a bias along n is added as the sums are multiplied by alpha
 TILE_LOADED_BY_TWO = 65536  # two threads load its stages by turns; all tiles of a launch, or none
+TILE_BOXED = 131072  # alpha A B is D, and leaves by TMA, in boxes
 
 # What is behind a tile's alpha A B + beta C, in one number: from which bit on each stands
 KIND_BIAS = 0  # two bits: along which side

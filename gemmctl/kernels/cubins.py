@@ -132,6 +132,11 @@ class Kernel:
         return self.takes_turns and not (self.d_across or self.a_across or self.b_unaligned)
 
     @property
+    def boxes(self) -> bool:
+        """Whether a D of 32 bits may leave by TMA, in boxes."""
+        return self.pingpong and not self.d_across and self.output == "f32"
+
+    @property
     def joins(self) -> bool:
         """Whether a bias may join the sums."""
         return self.pingpong and not self.d_across

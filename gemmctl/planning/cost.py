@@ -64,6 +64,7 @@ class Constants:
     finished_latency: float = 3800.0  # likewise, of more than plain sums, or off words
     lined: float = 0.862  # share of that, and of the values' time, where D is written by columns
     shuffled: float = 0.82  # the same, if rows of A come shuffled
+    boxed: float = 0.84  # the same where D leaves by TMA
     bias_latency: float = 2000.0  # of a bias that comes with alpha, over the tile's slices of K
     draw_latency: float = 2440.0  # more where no record but the next is asked for ahead
     # What each value takes on its way from the sums to memory
@@ -113,7 +114,8 @@ class Constants:
     wave_exposed: float = 0.325  # of the K tiles' time and that of the bytes from memory
     # What overlaps
     exposed_feed: float = 0.182  # feeding and multiplying
-    exposed_turn: float = 0.0163  # one warpgroup's epilogue and the other's multiplying
+    exposed_turn: float = 0.0163  # one warpgroup's epilogue and the other's multiplying,
+    exposed_wide: float = 0.05  # where D has 32 bits and passes through shared memory to threads
     exposed_memory: float = 0.215  # the SMs' work and the bytes from memory
     early_ends: float = 0.1  # share of the mean end of launches side by side, not of the last one
 
@@ -295,9 +297,10 @@ def times_of(work: Work, constants: Constants) -> Times:
 
 
 def _lined(work: Work, constants: Constants) -> Floats:
-    """Share of the time of storing a value where D is written by columns."""
+    """Share of the time of storing a value where D is written by columns, or by TMA."""
     by_columns = np.where(work.shuffled, constants.shuffled, constants.lined)
-    return np.where(work.lines, by_columns, 1.0)
+    by_rows = np.where(work.boxed, constants.boxed, 1.0)
+    return np.where(work.lines, by_columns, by_rows)
 
 
 def _per_value(
@@ -354,7 +357,9 @@ def _tile(
     """Cycles from tile to tile, and more until the last one is stored."""
     taken = alone = multiply + store
     if np.any(work.pingpong):
-        by_turns = _both(alone / 2, multiply, constants.exposed_turn)
+        passed = work.wide & ~(work.boxed | work.shuffled)
+        exposed = np.where(passed, constants.exposed_wide, constants.exposed_turn)
+        by_turns = _both(alone / 2, multiply, exposed)
         taken = np.where(work.pingpong, by_turns, alone)
     return taken, np.maximum(alone - taken, 0.0)
 
@@ -452,7 +457,7 @@ def _memory(work: Work, constants: Constants) -> Floats:
     return found
 
 
-def _both(one: Floats, other: Floats, exposed: float) -> Floats:
+def _both(one: Floats, other: Floats, exposed: Floats | float) -> Floats:
     """What two things take that overlap: the longer, and a share of the shorter."""
     found: Floats = np.maximum(one, other) + exposed * np.minimum(one, other)
     return found

@@ -33,6 +33,11 @@ ADDED_HELD = 34e6 / 4  # elements
 MIXED_K = 384
 ADDED_WHOLE = 1200
 
+# Sums of so many k are stored by TMA where D has 32 bits and warpgroups take turns: with 128 they
+# take 1.02 to 1.04 of the time so, with 512 to 1024 0.92 to 0.94, with 2048 0.99, with 4096 1.00
+# (H200, docs/kernel.md).
+BOXED_K = range(384, 2049)
+
 # Up to which rows of A are shuffled: longer sums hide what it saves (H100, 113 problems: 0.98 of
 # the time up to it, 1.00 beyond). Rows longer than a slice that begin within a line of the L2 cost
 # more than it saves: K of 200 and 600 take 1.00 to 1.07. So short a sum is never split.
@@ -89,6 +94,20 @@ def may_shuffle(problem: Problem, groups: Ints, kernel: Kernel) -> Flags:
     worth = (k > 0) & ((k <= K_TILE) | (on_lines & (k <= SHUFFLED_K)))
     near = kernel.run * columns.lda[groups] < STRIDE_END // OPERAND_BYTES  # TMA steps over a run
     found: Flags = worth & near & (columns.m[groups] % kernel.run == 0)
+    return found
+
+
+def may_box(problem: Problem, groups: Ints) -> Flags:
+    """Groups whose D may leave by TMA: alpha A B of 32 bits, in whole words, with such a K.
+
+    TMA stores whole 16-byte words, and steps from row to row no further than STRIDE_END bytes.
+    """
+    columns = problem.columns
+    k, bare = columns.depth[groups], ~columns.more[groups]
+    some_k = (k >= BOXED_K.start) & (k < BOXED_K.stop)
+    near = columns.ldd[groups] * columns.sizes["d"][groups] < STRIDE_END
+    wide = columns.d[groups] == TYPE_F32
+    found: Flags = bare & wide & near & some_k & columns.whole_words[groups]
     return found
 
 

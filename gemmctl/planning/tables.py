@@ -11,9 +11,11 @@ from gemmctl.kernels.constants import (
     STAGED_BOX,
     TILE_ADDED,
     TILE_BIAS_SCALED,
+    TILE_BOXED,
     TILE_C_IN_SUMS,
     TILE_JOINED,
     TILE_JOINED_M,
+    TYPE_F32,
     WIDTH_STEP,
     WIDTHS,
 )
@@ -21,7 +23,7 @@ from gemmctl.lists.problem import Columns, Problem
 from gemmctl.operands import data, dtypes
 from gemmctl.operands.data import DataSpec
 from gemmctl.planning import tiling
-from gemmctl.planning.arrays import Ints
+from gemmctl.planning.arrays import Flags, Ints
 from gemmctl.planning.plan import Plan
 from gemmctl.planning.tiles import Launch
 
@@ -88,7 +90,7 @@ class Tables:
     type_c: npt.NDArray[np.uint32]  # DType.code of C
     ptr_bias: npt.NDArray[np.uint64]  # 0: there is none
     gate: npt.NDArray[np.uint32]  # its place in GATES
-    c_box: npt.NDArray[np.uint32]  # the same of C; WIDTHS: what is added to D where it lies
+    c_box: npt.NDArray[np.uint32]  # the same of C; WIDTHS: of a D that leaves by TMA
     tiles: npt.NDArray[np.void]
     # What kernels read of their tiles (TILE's kinds), and the CPU of a tile's group.
     type_bias: npt.NDArray[np.uint32]  # the bias's DType.code
@@ -104,44 +106,53 @@ def build(launch: Launch, plan: Plan, base: int) -> Tables:
     if launch.kernel.d_across:
         a, b, lda, ldb = b, a, ldb, lda
 
+    boxed = _in_boxes(launch)
+
     def address(offsets: Ints) -> npt.NDArray[np.uint64]:
         return offsets[groups].astype(np.uint64) + np.uint64(base)
 
     return Tables(
         ptr_a=address(a),
         ptr_b=address(b),
-        ptr_c=address(layout.c),
+        ptr_c=np.where(boxed, address(layout.d), address(layout.c)),
         ptr_d=address(layout.d),
         ld_a=lda[groups].astype(np.uint64),
         ld_b=ldb[groups].astype(np.uint64),
-        ld_c=columns.ldc[groups].astype(np.uint64),
+        ld_c=np.where(boxed, columns.ldd[groups], columns.ldc[groups]).astype(np.uint64),
         ld_d=columns.ldd[groups].astype(np.uint64),
         m=columns.m[groups].astype(np.uint32),
         n=columns.n[groups].astype(np.uint32),
         k=columns.depth[groups].astype(np.uint32),
         box=(launch.loaded // WIDTH_STEP - 1 + WIDTHS * launch.shuffled).astype(np.uint32),
-        type_c=columns.c[groups].astype(np.uint32),
+        type_c=np.where(boxed, TYPE_F32, columns.c[groups]).astype(np.uint32),
         ptr_bias=np.where(columns.bias[groups] == 0, np.uint64(0), address(layout.bias)),
         type_bias=columns.bias_type[groups].astype(np.uint32),
         bias_along=columns.bias[groups].astype(np.uint32),
         activation=columns.activation[groups].astype(np.uint32),
         gate=columns.gate[groups].astype(np.uint32),
-        c_box=_c_boxes(launch),
+        c_box=_c_boxes(launch, boxed),
         tiles=_with_biases(launch.tiles, columns, groups, address(layout.bias)),
     )
 
 
-def _c_boxes(launch: Launch) -> npt.NDArray[np.uint32]:
-    """The box of C or of what is added to D, as the tiles of each group say.
+def _in_boxes(launch: Launch) -> Flags:
+    """Groups whose D leaves by TMA, in boxes, as the tiles of each say; its map has C's place.
 
     Not what ``epilogue.added`` says of the groups: of equal ones it may say it of some only, and
     where each has a launch of its own, all have the tiles of the first.
     """
+    found = np.zeros(len(launch.groups), bool)
+    found[launch.tiles["group"][launch.tiles["flags"] & (TILE_ADDED | TILE_BOXED) > 0]] = True
+    return found
+
+
+def _c_boxes(launch: Launch, boxed: Flags) -> npt.NDArray[np.uint32]:
+    """The box of C, or of a D that leaves in boxes."""
     flags, group = launch.tiles["flags"], launch.tiles["group"]
     found = (launch.loaded // WIDTH_STEP - 1).astype(np.uint32)
     if launch.kernel.stages_c:
         found[group[flags & TILE_C_IN_SUMS > 0]] = STAGED_BOX // WIDTH_STEP - 1
-    found[group[flags & TILE_ADDED > 0]] = WIDTHS
+    found[boxed] = WIDTHS
     return found
 
 

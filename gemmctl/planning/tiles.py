@@ -27,6 +27,7 @@ from gemmctl.kernels.constants import (
     TILE_ALONE,
     TILE_BACKWARD,
     TILE_BIAS_SCALED,
+    TILE_BOXED,
     TILE_C_IN_SUMS,
     TILE_EIGHTS,
     TILE_FUSED,
@@ -51,6 +52,7 @@ from gemmctl.planning.epilogue import (
     ends_plain,
     light,
     may_begin,
+    may_box,
     may_join,
     may_scale,
     may_shuffle,
@@ -60,6 +62,7 @@ from gemmctl.planning.tiling import (
     Choice,
     Grid,
     begun,
+    boxed,
     joined,
     joining_slices,
     loaded_by_two,
@@ -92,6 +95,7 @@ LOWER_SHARE = 0.01
 # fewer no launch took longer for rows that are not there, with 120 up to 1.4 times as long (H200,
 # docs/kernel.md).
 FULL_WAVE = 0.7
+BY_MAP = TILE_ADDED | TILE_BOXED | TILE_C_IN_SUMS  # flags of tiles that use C's tensor map
 
 # One entry of the tile list, as the kernel reads it. There are three kinds of entries; Tile in
 # cubin/src/records.cuh explains them.
@@ -170,7 +174,7 @@ class Launch(Grid):
         """Tensor maps that the kernel uses of a group: MAPS, or without C's where none is."""
         flags, in_ring = self.tiles["flags"], self.tiles["c_stages"] > 0
         whole = in_ring & (flags & TILE_RESIDUES == 0)
-        return MAPS if (whole | (flags & (TILE_ADDED | TILE_C_IN_SUMS) > 0)).any() else MAPS - 1
+        return MAPS if (whole | (flags & BY_MAP > 0)).any() else MAPS - 1
 
     @property
     def padded_macs(self) -> int:
@@ -205,10 +209,13 @@ def cut(problem: Problem, planned: Grid, choice: Choice) -> Launch:
     biased = (columns.bias[groups] != BIAS_NONE) & ~(join | scale)  # behind the sums
     lightly = light(problem, groups) & nothing_behind
     mixed = shuffled(planned, may_shuffle(problem, groups, kernel))
+    in_boxes = boxed(planned, may_box(problem, groups))
+    by_tma = on_top | in_boxes
     relu = lightly & (columns.activation[groups] == ACTIVATION_RELU)
     of_group["flags"] = (
-        (problem.columns.whole_words[groups] & ~on_top) * TILE_WORDS
+        (problem.columns.whole_words[groups] & ~by_tma) * TILE_WORDS
         + on_top * TILE_ADDED
+        + in_boxes * TILE_BOXED
         + (~lightly & ~on_top) * TILE_FUSED
         + relu * TILE_RELU
         + (~on_top & (biased | ~nothing_behind)) * TILE_PLUS

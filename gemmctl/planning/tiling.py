@@ -59,6 +59,11 @@ FUSED_FINER_SHARE = 4
 # Runs of rows in a tile from which they are shuffled: lines of D of 128 bytes leave whole by way of
 # shared memory (`bmm64`, with two runs, took 1.01 of the time on an H100, 1.03 to 1.06 on an H200).
 SHUFFLED_RUNS = 3
+# TMA stores what it may in launches of so many waves (one takes 1.06 to 1.08 of the time so, two
+# 1.01 to 1.02, 2.9 0.92), and of groups with so many tiles: a map that a CTA uses for the first
+# time is not there yet (12 of 1000x1000 with 24 tiles each took 1.05, 1024 with 32 1.04; H200).
+BOXED_WAVES = 2.5
+BOXED_TILES = 64
 # Share of the SMs that clusters of more than two CTAs find, each of which has to lie in one GPC: on
 # an H100 there is room for 30 of four and for 15 of eight. How many depends on the card.
 CLUSTERED_SMS = Fraction(11, 12)
@@ -390,6 +395,15 @@ def shuffled(planned: Grid, may: Flags) -> Flags:
     kernel, widths = planned.kernel, planned.widths
     fits = (widths % (kernel.run * kernel.cluster) == 0) & (widths >= SHUFFLED_RUNS * kernel.run)
     found: Flags = may & fits & kernel.shuffles
+    return found
+
+
+def boxed(launches: Grid, may: Flags, starts: Ints = ALONE) -> Flags:
+    """Groups whose D leaves by TMA, of those that ``may``: with tiles enough, as their launch."""
+    many = np.add.reduceat(launches.entries, starts) >= BOXED_WAVES * launches.room
+    large = (launches.whole >= BOXED_TILES) & (launches.parts == 1)
+    fits = large & (launches.widths % WIDTH_STEP == 0)
+    found: Flags = may & fits & each(many, starts, launches.groups) & launches.kernel.boxes
     return found
 
 

@@ -19,6 +19,7 @@ from gemmctl.planning.epilogue import (
     c_by_elements,
     ends_plain,
     may_begin,
+    may_box,
     may_join,
     may_scale,
     may_shuffle,
@@ -28,6 +29,7 @@ from gemmctl.planning.order import LONG_K, PANEL_ROWS, come_first
 from gemmctl.planning.tiling import (
     Grid,
     begun,
+    boxed,
     joined,
     loaded_by_two,
     scaled,
@@ -65,6 +67,7 @@ class Asked:
     may_join: Flags  # whether a bias may join sums, of kernels that have that,
     may_scale: Flags  # or come with alpha; neither with a C behind the sums
     may_shuffle: Flags  # whether rows of A may come shuffled
+    may_box: Flags  # whether D may leave by TMA, of kernels that have that
     steps: Mapping[str, Floats]  # what each value goes through, by the constant, and how often
 
     def of(self, some: slice) -> Asked:
@@ -116,6 +119,8 @@ class Work:
     across: Floats  # share of the bytes of operands that K lies across, where CTAs share it
     lines: Flags  # whether D is written by columns, then, in whole lines
     shuffled: Flags  # the same, with rows of A that come shuffled
+    boxed: Flags  # whether D leaves by TMA
+    wide: bool  # whether D has 32 bits
     unaligned: bool  # whether B is read where it lies, however that is
     multiply: Floats  # cycles of a K tile on the tensor cores
     slices: Ints  # K tiles of all CTAs together
@@ -186,6 +191,7 @@ def asked_of(problem: Problem, groups: Ints, kernel: Kernel, share: Floats | Non
         may_join=may_join(problem, groups),
         may_scale=may_scale(problem, groups),
         may_shuffle=may_shuffle(problem, groups, kernel),
+        may_box=may_box(problem, groups),
         steps={name: share for name, share in steps.items() if share.any()},
     )
 
@@ -261,6 +267,8 @@ def work_of(launches: Grid, asked: Asked, starts: Ints = ALONE, beside: bool = F
         across=_across(kernel, asked),
         lines=kernel.d_across & (launches.widths * size_d % LINE_BYTES == 0),
         shuffled=shuffled(launches, asked.may_shuffle),
+        boxed=boxed(launches, asked.may_box, starts),
+        wide=kernel.output == "f32",
         unaligned=kernel.b_unaligned,
         multiply=kernel.rows // WGMMA_ROWS * (K_TILE // 16) * cycles,
         slices=slices,

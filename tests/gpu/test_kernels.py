@@ -41,6 +41,7 @@ from gemmctl.kernels.constants import (
     STAGED_SLICES,
     TILE_ADDED,
     TILE_BIAS_SCALED,
+    TILE_BOXED,
     TILE_C_IN_SUMS,
     TILE_FUSED,
     TILE_JOINED,
@@ -766,6 +767,41 @@ def test_sums_of_32_bits_are_added_to_d_beside_others_and_the_same_every_time(
     assert not added.all()
     spec = DataSpec(kind, 29)
     right_and_alike(device, made, spec, 100)
+
+
+# Around the edges of boxes of 16 rows by 32 columns, of a warpgroup's 64 columns, and of tiles.
+BOXED_SHAPES = [
+    (1, 4, 384), (17, 60, 400), (83, 68, 512), (192, 256, 1417), (250, 196, 1024),
+    (257, 132, 1536), (513, 320, 700), (64, 36, 1000),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", data.KINDS)
+@pytest.mark.parametrize("kernel", [of for of in FUSING if of.boxes], ids=named)
+def test_sums_of_32_bits_leave_by_tma_beside_others_and_are_the_same_every_time(
+    device: CudaDevice, monkeypatch: pytest.MonkeyPatch, kernel: Kernel, kind: data.Kind
+) -> None:
+    monkeypatch.setattr(tiling, "BOXED_TILES", 1)  # small groups, too
+    groups = ", ".join(
+        f"{{m: {m}, n: {n}, k: {depth}, {padded(kernel, m, n, depth)}, ldd: {-(-n // 4) * 4 + 4}, "
+        f"alpha: {(1, -0.5)[i % 2]}, d_offset: {4 * (i % 3)}, count: 12, {behind}}}"
+        for i, (m, n, k) in enumerate(BOXED_SHAPES)
+        for depth, behind in (
+            (k, "beta: 0"),
+            (72, "beta: 0"),
+            (k, "activation: relu"),
+            (k, "beta: 1, inplace: true"),
+        )
+    )
+    empty = "{m: 0, n: 64, k: 512}, {m: 64, n: 64, k: 512, alpha: 0}"
+    text = f"{head_of(kernel)}  - {{name: x, groups: [{empty}, {groups}]}}\n"
+    made = planned_as(text, kernel, kernel.max_width)
+    flags = made.launches[0].tiles["flags"]
+    boxed, added = flags & TILE_BOXED > 0, flags & TILE_ADDED > 0
+    assert boxed.any()
+    assert added.any()
+    assert not (boxed | added).all()
+    right_and_alike(device, made, DataSpec(kind, 33), 100)
 
 
 # Around the widths that have code for it, and with sums of one slice, of as many as the ring has

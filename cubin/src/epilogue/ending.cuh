@@ -28,6 +28,8 @@ struct Ending {
     __device__ __forceinline__ bool joined() const { return flags & TILE_JOINED; }
     // D is alpha A B + D.
     __device__ __forceinline__ bool added() const { return flags & TILE_ADDED; }
+    // It is alpha A B, and leaves by TMA.
+    __device__ __forceinline__ bool boxed() const { return flags & TILE_BOXED; }
     // Rows of 64 columns leave in such words.
     __device__ __forceinline__ bool words() const {
         return (flags & (TILE_WORDS | TILE_GATED)) == TILE_WORDS;

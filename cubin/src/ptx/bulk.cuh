@@ -1,5 +1,5 @@
 // Bulk copies and tensor loads (TMA) from global to shared memory, which complete on an mbarrier, and tensor
-// sums from shared to global memory, which this thread waits for.
+// sums and stores from shared to global memory, which this thread waits for.
 #pragma once
 
 #include <cstdint>
@@ -96,6 +96,14 @@ __device__ __forceinline__ void tensor_add(const void* map, uint32_t from, int x
     asm volatile(
         "cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group [%0, {%2, %3}], [%1];" ::
             "l"(map),
+        "r"(from), "r"(x), "r"(y)
+        : "memory");
+}
+
+// Writes a box to global memory, as far as the map goes.
+__device__ __forceinline__ void tensor_store(const void* map, uint32_t from, int x, int y) {
+    asm volatile(
+        "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%2, %3}], [%1];" ::"l"(map),
         "r"(from), "r"(x), "r"(y)
         : "memory");
 }

@@ -13,7 +13,7 @@ struct Templates {
     TensorMap eights;         // all such eights of a CTA's tile
     TensorMap c16[WIDTHS];    // like A's, of elements of 16 bits
     TensorMap c32[WIDTHS];    // and of 32
-    TensorMap added;          // of what is added to D where it lies
+    TensorMap added;          // of a D that leaves by TMA
 };
 
 // Builds the maps of A, B and C of every group. Launched with MAP_THREADS threads per CTA. The maps are

@@ -111,7 +111,7 @@ class Builders:
 
 
 def _boxes(kernel: Kernel) -> list[Box]:
-    """Every box that A, B, C or an addition to D may take: of A and C one for each width."""
+    """Every box that A, B, C or a D that leaves by TMA may take: of A and C one for each width."""
     widths = [WIDTH_STEP * (i + 1) for i in range(WIDTHS)]
     a = [
         (BOX_ROWS, K_TILE // kernel.cluster)
