@@ -750,22 +750,23 @@ def test_a_tile_that_tma_stores_takes_a_share_of_its_latency(k: int, share: floa
 
 
 @pytest.mark.parametrize(
-    ("name", "k", "output", "more"),
+    ("name", "m", "k", "output", "more"),
     [
-        ("128x192-c2p", 320, "f32", True),
-        ("128x192-c2p", 640, "f32", False),  # TMA stores it
-        ("128x192-c2p", 320, "bf16", False),
-        ("128x192-c2px", 640, "f32", True),
-        ("128x192-c2px", 512, "f32", False),  # rows come shuffled
-        ("128x256", 320, "f32", False),  # nobody multiplies meanwhile
+        ("128x192-c2p", 1536, 640, "f32", True),
+        ("128x192-c2p", 3072, 640, "f32", False),  # TMA stores so many tiles
+        ("128x192-c2p", 1536, 320, "f32", False),  # and would not store so short sums
+        ("128x192-c2p", 1536, 640, "bf16", False),
+        ("128x192-c2px", 3072, 640, "f32", True),
+        ("128x192-c2px", 3072, 512, "f32", False),  # rows come shuffled
+        ("128x256", 1536, 640, "f32", False),  # nobody multiplies meanwhile
     ],
 )
-def test_where_warpgroups_take_turns_more_of_a_d_of_32_bits_shows_that_threads_store(
-    name: str, k: int, output: str, more: bool
+def test_where_warpgroups_take_turns_more_of_what_tma_might_store_shows_where_threads_do(
+    name: str, m: int, k: int, output: str, more: bool
 ) -> None:
-    group = f"m: 3072, n: 2816, k: {k}, d: {output}"
+    group = f"m: {m}, n: 2816, k: {k}, d: {output}"
     bare, some = (
-        cycles(group, name=name, output=output, constants=replace(IDEAL, exposed_wide=share))
+        cycles(group, name=name, output=output, constants=replace(IDEAL, exposed_unboxed=share))
         for share in (0.0, 0.1)
     )
     assert (some > bare) == more

@@ -115,7 +115,7 @@ class Constants:
     # What overlaps
     exposed_feed: float = 0.182  # feeding and multiplying
     exposed_turn: float = 0.0163  # one warpgroup's epilogue and the other's multiplying,
-    exposed_wide: float = 0.05  # where D has 32 bits and passes through shared memory to threads
+    exposed_unboxed: float = 0.05  # that, where threads store what TMA might and it would hide
     exposed_memory: float = 0.215  # the SMs' work and the bytes from memory
     early_ends: float = 0.1  # share of the mean end of launches side by side, not of the last one
 
@@ -357,8 +357,8 @@ def _tile(
     """Cycles from tile to tile, and more until the last one is stored."""
     taken = alone = multiply + store
     if np.any(work.pingpong):
-        passed = work.wide & ~(work.boxed | work.shuffled)
-        exposed = np.where(passed, constants.exposed_wide, constants.exposed_turn)
+        hidden = work.unboxed & (multiply > alone / 2)
+        exposed = np.where(hidden, constants.exposed_unboxed, constants.exposed_turn)
         by_turns = _both(alone / 2, multiply, exposed)
         taken = np.where(work.pingpong, by_turns, alone)
     return taken, np.maximum(alone - taken, 0.0)

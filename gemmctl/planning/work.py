@@ -120,7 +120,7 @@ class Work:
     lines: Flags  # whether D is written by columns, then, in whole lines
     shuffled: Flags  # the same, with rows of A that come shuffled
     boxed: Flags  # whether D leaves by TMA
-    wide: bool  # whether D has 32 bits
+    unboxed: Flags  # whether threads store what might, in other tiles or kernels
     unaligned: bool  # whether B is read where it lies, however that is
     multiply: Floats  # cycles of a K tile on the tensor cores
     slices: Ints  # K tiles of all CTAs together
@@ -237,6 +237,8 @@ def work_of(launches: Grid, asked: Asked, starts: Ints = ALONE, beside: bool = F
     slices = launches.whole * launches.k_tiles * kernel.cluster
     fed = kernel.b_bytes + of_a * (K_TILE * size)
     steps, finished, scales = _steps(launches, asked)
+    in_runs = shuffled(launches, asked.may_shuffle)
+    in_boxes = boxed(launches, asked.may_box, starts)
     whole = np.maximum.reduceat(launches.parts, starts) == 1
     return Work(
         starts=starts,
@@ -266,9 +268,9 @@ def work_of(launches: Grid, asked: Asked, starts: Ints = ALONE, beside: bool = F
         along=kernel.d_across and not (kernel.a_across or kernel.b_across),
         across=_across(kernel, asked),
         lines=kernel.d_across & (launches.widths * size_d % LINE_BYTES == 0),
-        shuffled=shuffled(launches, asked.may_shuffle),
-        boxed=boxed(launches, asked.may_box, starts),
-        wide=kernel.output == "f32",
+        shuffled=in_runs,
+        boxed=in_boxes,
+        unboxed=asked.may_box & ~(in_boxes | in_runs),
         unaligned=kernel.b_unaligned,
         multiply=kernel.rows // WGMMA_ROWS * (K_TILE // 16) * cycles,
         slices=slices,
