@@ -382,12 +382,16 @@ def fake_assemble(nvcc: list[str], ptx: Path, to: Path) -> int:
     return 168
 
 
+def compile_nothing(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(build, "find_nvcc", lambda: ["nvcc"])
+    patch.setattr(build, "compile_ptx", fake_ptx)
+    patch.setattr(build, "assemble", fake_assemble)
+
+
 @pytest.fixture
 def dry(monkeypatch: pytest.MonkeyPatch) -> None:
     """A build whose compiler only writes down what it is asked for."""
-    monkeypatch.setattr(build, "find_nvcc", lambda: ["nvcc"])
-    monkeypatch.setattr(build, "compile_ptx", fake_ptx)
-    monkeypatch.setattr(build, "assemble", fake_assemble)
+    compile_nothing(monkeypatch)
 
 
 @pytest.mark.usefixtures("dry")
@@ -617,13 +621,25 @@ def test_the_command_line_reads_every_manifest_that_the_build_writes(
 # Building and checking
 
 
+@pytest.fixture(scope="module")
+def built_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Sources, and what was built of them."""
+    folder = tmp_path_factory.mktemp("checkout")
+    shutil.copytree(FOLDER, folder / "src")
+    with pytest.MonkeyPatch.context() as patch:
+        compile_nothing(patch)
+        patch.setattr(build, "HERE", folder)
+        patch.setattr(sys, "argv", ["build.py"])
+        build.main()
+    return folder
+
+
 @pytest.fixture
-def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dry: None) -> Path:
+def checkout(built_once: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dry: None) -> Path:
     """What was built in a folder of sources that build.py takes for its own."""
-    shutil.copytree(FOLDER, tmp_path / "src")
+    shutil.copytree(built_once, tmp_path, dirs_exist_ok=True)
     monkeypatch.setattr(build, "HERE", tmp_path)
     monkeypatch.setattr(sys, "argv", ["build.py"])
-    build.main()
     return tmp_path / "built"
 
 
@@ -671,7 +687,7 @@ def test_what_was_just_built_passes_the_check(
     assert capsys.readouterr().out == f"{CUBINS} cubins are what the sources compile to\n"
 
 
-def test_a_check_by_a_share_compiles_the_support_and_so_much_of_every_variant(
+def test_a_check_by_a_share_compiles_the_support_and_so_many_gemms(
     checkout: Path,
     compiled: set[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -680,9 +696,7 @@ def test_a_check_by_a_share_compiles_the_support_and_so_much_of_every_variant(
     capsys.readouterr()
     check(monkeypatch, share=3)
     assert {f"{kernel}.cubin" for kernel in build.SUPPORT} < compiled
-    for variant in build.VARIANTS:
-        files = {gemm.file for gemm in build.GEMMS if gemm.variant is variant}
-        assert len(files & compiled) == -(-len(files) // 3) < len(files)
+    assert len({gemm.file for gemm in build.GEMMS} & compiled) == -(-len(build.GEMMS) // 3)
     others = CUBINS - len(compiled)
     assert capsys.readouterr().out == (
         f"{len(compiled)} cubins are what the sources compile to\n"
@@ -867,13 +881,13 @@ def test_a_build_says_how_much_it_wrote(
     draws = np.random.default_rng(0)
 
     def assemble_large(*told: Any) -> int:
-        told[-1].write_bytes(draws.bytes(150_000))  # which no packing shortens
+        told[-1].write_bytes(draws.bytes(30_000))  # which no packing shortens
         return 168
 
     monkeypatch.setattr(build, "assemble", assemble_large)
     build.main()
     size = sum(path.stat().st_size for path in checkout.iterdir())
-    assert size >= CUBINS * 150_000
+    assert size >= CUBINS * 30_000
     assert capsys.readouterr().out == f"{CUBINS} cubins, {size / 1e6:.1f} MB\n"
 
 
