@@ -420,7 +420,7 @@ def build(to: Path, known: Mapping[str, int] | None = None) -> dict[str, object]
 
 
 def drawn(share: int) -> set[str]:
-    """The GEMM cubins that a check compiles: one in ``share``.
+    """The GEMM cubins that a check compiles: of every variant one in ``share``.
 
     They are drawn by a hash of all that goes into them, so that nobody knows before a change which
     they will be.
@@ -430,8 +430,11 @@ def drawn(share: int) -> set[str]:
     def place(file: str) -> bytes:
         return hashlib.sha256(json.dumps([file, *made_of]).encode()).digest()
 
-    files = sorted((gemm.file for gemm in GEMMS), key=place)
-    return set(files[: -(-len(files) // share)])
+    found: set[str] = set()
+    for variant in VARIANTS:
+        files = sorted((gemm.file for gemm in GEMMS if gemm.variant is variant), key=place)
+        found.update(files[: -(-len(files) // share)])
+    return found
 
 
 # By file of built/: what is in an archive, by name, and another file itself, by none.

@@ -202,9 +202,8 @@ def test_a_list_and_its_variants_are_in_one_half(
 
 
 def test_lists_that_ship_are_left_out_one_at_a_time(
-    fit_cost: ModuleType, family: list[Any], monkeypatch: pytest.MonkeyPatch
+    fit_cost: ModuleType, family: list[Any]
 ) -> None:
-    monkeypatch.setattr(fit_cost, "GAIN", 0.5)  # one step is fit enough
     sheet = fit_cost.Sheet(family)
     left = dict(fit_cost.leave_one_out(sheet, fit_cost.fit(sheet)))
     assert left == {"long": 0, "square": 0}

@@ -452,7 +452,7 @@ shapes = st.tuples(
 )
 
 
-@settings(max_examples=16)
+@settings(max_examples=25)
 @given(
     st.lists(shapes, min_size=1, max_size=6),
     st.sampled_from([1, 8]),

@@ -98,16 +98,21 @@ def may_shuffle(problem: Problem, groups: Ints, kernel: Kernel) -> Flags:
 
 
 def may_box(problem: Problem, groups: Ints) -> Flags:
-    """Groups whose D may leave by TMA: alpha A B of 32 bits, in whole words, with such a K.
-
-    TMA stores whole 16-byte words, and steps from row to row no further than STRIDE_END bytes.
-    """
+    """Groups whose D may leave by TMA: alpha A B of 32 bits, in whole words, with such a K."""
     columns = problem.columns
     k, bare = columns.depth[groups], ~columns.more[groups]
     some_k = (k >= BOXED_K.start) & (k < BOXED_K.stop)
-    near = columns.ldd[groups] * columns.sizes["d"][groups] < STRIDE_END
+    return bare & some_k & _tma_writes(columns, groups)
+
+
+def _tma_writes(columns: Columns, groups: Ints | slice) -> Flags:
+    """Groups whose D of 32 bits TMA can write, or add to.
+
+    It writes whole 16-byte words, and steps from row to row no further than STRIDE_END bytes.
+    """
     wide = columns.d[groups] == TYPE_F32
-    found: Flags = bare & wide & near & some_k & columns.whole_words[groups]
+    near = columns.ldd[groups] * columns.sizes["d"][groups] < STRIDE_END
+    found: Flags = wide & near & columns.whole_words[groups]
     return found
 
 
@@ -149,8 +154,7 @@ def added(problem: Problem, groups: Ints) -> Flags:
 def all_added(columns: Columns) -> Flags:
     """The same of all groups."""
     adds = columns.adds & (columns.d == TYPE_F32)
-    near = columns.ldd * columns.sizes["d"] < STRIDE_END
-    fit = adds & near & columns.whole_words & (columns.depth > 0)
+    fit = adds & _tma_writes(columns, slice(None)) & (columns.depth > 0)
     by_depth = np.argsort(-columns.depth * fit, kind="stable")
     elements = columns.m * columns.n * adds
     some = np.empty_like(fit)
