@@ -1,13 +1,15 @@
-"""The end of a launch: cut narrower where all clusters but a few would wait for it."""
+"""The end of a launch: cut narrower, or reached at one time, where most clusters would wait."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
 
-from cuts import kernel
+from cuts import Cut, cuts, joined_cuts, kernel, uneven_cuts
 from gemmctl.judging.product import products_of
 from gemmctl.kernels import cubins
+from gemmctl.kernels.constants import K_TILE, TILE_BACKWARD
 from gemmctl.lists.problem import Problem
 from gemmctl.operands.data import DataSpec
 from gemmctl.planning import cost, plan, playing, tail, tiles, tiling
@@ -146,6 +148,95 @@ def test_a_launch_for_each_group_is_not_evened() -> None:
     some = make_problem(columns(3 * WAVE + WAVE // 2))
     (made,) = plan.make([some], [kernel("128x256-c2")], launch="serial")
     assert len(made.launches[0].groups) == 1
+
+
+# Rounds that all clusters have
+
+
+def started(*groups: str, name: str = "128x256-c2", splits: int = 1) -> int:
+    """Clusters that a launch starts if all have as many rounds of tiles; 0: all that fit."""
+    return tail.in_rounds(whole(make_problem(*groups), name, splits)).limit
+
+
+@pytest.mark.parametrize(("tiles", "clusters"), [(67, 34), (90, 45), (132, WAVE), (199, 50)])
+def test_equal_tiles_are_shared_evenly_by_as_few_clusters_as_need_no_more_rounds(
+    tiles: int, clusters: int
+) -> None:
+    assert started(columns(tiles)) == clusters
+    assert started(*[columns(1)] * tiles) == clusters
+
+
+@pytest.mark.parametrize(
+    ("slices", "most"), [(tail.SLICES - 1, tail.ROUNDS), (tail.SLICES, tail.ROUNDS_OF_LONG)]
+)
+def test_in_many_rounds_all_clusters_that_fit_are_started(slices: int, most: int) -> None:
+    k = K_TILE * slices
+    assert started(columns((WAVE - 1) * most, k=k)) == WAVE - 1
+    assert started(columns((WAVE - 1) * (most + 1), k=k)) == 0
+
+
+@pytest.mark.parametrize(
+    ("rows", "k", "clusters"),
+    [
+        (256, 4096, 45),
+        (round(256 * tail.ALIKE), 4096, 45),
+        (round(256 * tail.ALIKE) - 16, 4096, 0),
+        (256, 4096 - K_TILE, 0),
+    ],
+)
+def test_tiles_that_are_done_sooner_than_others_count_as_equal_only_if_they_are_a_little_lower(
+    rows: int, k: int, clusters: int
+) -> None:
+    assert started(columns(89), f"m: {rows}, n: 256, k: {k}") == clusters
+
+
+def test_a_launch_whose_end_is_cut_narrower_starts_all_clusters_that_fit() -> None:
+    some, of, groups = make_problem(columns(90)), kernel("128x256-c2"), np.arange(1)
+    wide, narrow = (tiling.grid(some, groups, of, width, H200) for width in (256, 240))
+    joined = tail.joined(wide, narrow, np.array([5]))
+    assert tail.in_rounds(joined) is joined
+
+
+def test_a_launch_that_splits_sums_starts_all_clusters_that_fit() -> None:
+    assert started(columns(45), splits=2) == 0
+
+
+@pytest.mark.parametrize(("more", "clusters"), [(0, 45), (1, 0)])
+def test_ctas_that_share_long_sums_are_as_many_as_fit(more: int, clusters: int) -> None:
+    """They wait for the memory, which all SMs draw more from."""
+    k = K_TILE * (2 * tail.SHARED_SLICES + more)
+    assert started(f"m: 8, n: {64 * 90}, k: {k}", name="64x128-k2") == clusters
+
+
+@given(cuts() | joined_cuts() | uneven_cuts())
+def test_as_few_clusters_need_as_many_rounds_as_all_that_fit(cut: Cut) -> None:
+    launch = tail.in_rounds(cut[1])
+    entries, clusters = int(launch.entries.sum()), launch.clusters
+    assert 1 <= clusters <= min(launch.room, entries)
+    assert -(-entries // clusters) == -(-entries // launch.room)
+
+
+def test_a_wave_that_takes_k_backward_is_of_the_clusters_that_are_started() -> None:
+    planned = tail.in_rounds(whole(some := make_problem(columns(150))))
+    launch = tiles.cut(some, planned, Choice("128x256-c2", 256))
+    backward = (launch.tiles["flags"] & TILE_BACKWARD).astype(bool)
+    assert launch.clusters == 50
+    assert backward.tolist() == [False] * 50 + [True] * 50 + [False] * 50
+
+
+def test_a_launch_that_is_alone_has_even_rounds_and_those_side_by_side_have_not() -> None:
+    group, choice = columns(2 * WAVE - 4), Choice("128x256-c2", 256)
+    alone, beside = make_problem(group), make_problem(group, f"{group}, a: f16, b: f16")
+    for some, clusters in ((alone, [WAVE - 2]), (beside, [WAVE, WAVE])):
+        (chosen,) = plan.make([some], KERNELS, chosen={some.name: [choice] * len(clusters)})
+        assert [launch.clusters for launch in chosen.launches] == clusters
+
+
+def test_the_cost_model_gives_a_launch_that_is_alone_even_rounds() -> None:
+    some = make_problem("m: 768, n: 768, k: 1024, count: 10")  # 120 tiles of 256x192
+    (made,) = plan.make([some], KERNELS)
+    (launch,) = made.launches
+    assert (len(launch.tiles), launch.room, launch.clusters) == (120, WAVE, 60)
 
 
 def test_the_choice_is_of_what_is_fastest_once_ends_are_evened() -> None:

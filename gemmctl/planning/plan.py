@@ -247,7 +247,8 @@ def _cuts(
 ) -> list[tuple[Choice, Grid]]:
     """How the launches of a problem are cut, by these choices or as the cost model finds.
 
-    The end of one that is alone is evened: of several, others would take what it leaves idle.
+    The end of one that is alone is evened, and its clusters are as few as are done as soon: of
+    several, others would take what it leaves idle.
     """
     launches = sorts(problem, kernels, None if choices is None else len(choices))
     alone = len(launches) == 1
@@ -258,8 +259,9 @@ def _cuts(
         ]
     if alone:
         ((groups, fitting),) = launches
-        (whole,) = choose(problem, [groups], fitting, machine, company="none")
-        return apart.choose_apart(problem, groups, fitting, machine, whole[1]) or [whole]
+        ((choice, whole),) = choose(problem, [groups], fitting, machine, company="none")
+        in_two = apart.choose_apart(problem, groups, fitting, machine, whole)
+        return in_two or [(choice, tail.in_rounds(whole))]
     return choose_beside(problem, launches, machine)
 
 
@@ -293,10 +295,10 @@ def _as_chosen(
     machine: Machine,
     even: bool,
 ) -> Grid:
-    """How a launch is cut by that choice; its end evened if ``even``."""
+    """How a launch is cut by that choice; its end and its rounds evened if ``even``."""
     (kernel,) = (kernel for kernel in kernels if kernel.name == choice.kernel)
     planned = tiling.grid_of(problem, groups, kernel, choice, machine)
-    return tail.evened(planned, problem)[0] if even else planned
+    return tail.in_rounds(tail.evened(planned, problem)[0]) if even else planned
 
 
 def _range(values: Ints) -> str:

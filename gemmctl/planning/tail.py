@@ -1,7 +1,8 @@
 """The end of a launch: its last tiles, cut narrower where clusters would wait for each other.
 
 Equal tiles take whole waves: 5.2 waves take as long as six. With the last 0.2 of a wave in tiles of
-half the rows they take five and a half.
+half the rows they take five and a half. Where that is not to be had, fewer clusters, which then
+have six tiles each, are done as soon.
 """
 
 from __future__ import annotations
@@ -24,6 +25,14 @@ TRIED = 2  # of them, those that promise most
 IDLE = 0.02  # share of a launch's time that clusters wait at its end, from which it is worth a try
 GAIN = 0.005  # of a launch's time, for which another width's code is worth fetching
 WAVES = 2  # of tiles at a launch's end that may be cut narrower
+# Rounds of tiles up to which clusters share them evenly, of fewer slices of K than SLICES, and of
+# so many or more; the share of the widest tile that all have to have; and slices up to which CTAs
+# that share K do, each. 293 lists take 0.990 of the time by it, but 100 of 512x512x32 in seven
+# rounds 1.08, those of which the last tiles are narrower up to 1.06, and 10x6144x16384 in 96 CTAs,
+# which draw less from memory than 132, 1.04 (H200, docs/kernel.md).
+ROUNDS, SLICES, ROUNDS_OF_LONG = 4, 8, 8
+ALIKE = 3 / 4
+SHARED_SLICES = 64
 
 
 def evened(
@@ -125,3 +134,19 @@ def joined(planned: Grid, narrow: Grid, taken: Ints) -> Grid:
         parts=both(planned.parts, narrow.parts),
         sums=both(planned.sums, narrow.sums),
     )
+
+
+def in_rounds(planned: Grid) -> Grid:
+    """A launch with as few clusters as need no more rounds of tiles, where these are alike.
+
+    SMs that would have a tile less than others stay idle instead. That is the launch as it was
+    where tiles are not alike, or in so many rounds that one late cluster keeps all others waiting.
+    """
+    entries, longest = int(planned.entries.sum()), int(planned.k_tiles.max())
+    rounds, parts = -(-entries // planned.room), planned.kernel.k_parts
+    alike = longest == planned.k_tiles.min() and not (planned.slots or planned.first.any())
+    alike = alike and planned.widths.min() >= ALIKE * planned.widths.max()
+    few = rounds <= (ROUNDS if longest < SLICES else ROUNDS_OF_LONG)
+    waiting = parts > 1 and longest > SHARED_SLICES * parts
+    even = alike and few and not waiting
+    return replace(planned, limit=-(-entries // rounds)) if even else planned

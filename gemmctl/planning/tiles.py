@@ -140,11 +140,6 @@ class Launch(Grid):
         return int(self.kernel.stage_bytes(self.boxes.max()))
 
     @property
-    def clusters(self) -> int:
-        """Clusters (or single CTAs) the launch starts: all that fit, or one per tile."""
-        return min(self.room, len(self.tiles))
-
-    @property
     def ahead(self) -> int:
         """Tiles that a cluster may take before it is done with one.
 
@@ -261,7 +256,7 @@ def cut(problem: Problem, planned: Grid, choice: Choice) -> Launch:
         tiles = np.take(tiles, among)
     depth = columns.depth[groups]
     if depth.min() == depth.max() >= TURNING_K:
-        every_other = np.arange(len(tiles)) // planned.room % 2 == 1
+        every_other = np.arange(len(tiles)) // planned.clusters % 2 == 1
         tiles["flags"][every_other] |= TILE_BACKWARD
     if planned.slots:
         tiles = _split(tiles, planned.parts[tiles["group"]], columns.m[groups][tiles["group"]])

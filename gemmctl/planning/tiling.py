@@ -132,6 +132,7 @@ class Grid:
 
     kernel: Kernel
     machine: Machine
+    limit: int  # clusters (or single CTAs) that are started at most; 0: all that fit
     groups: Ints  # indices into problem.groups, in the order of the launch's arrays
     widths: Ints  # rows of A per tile
     last: Ints  # the same of the last tile of each column of tiles, which may be narrower
@@ -148,6 +149,11 @@ class Grid:
     def room(self) -> int:
         """Clusters (or single CTAs) that the GPU runs at one time: a wave of tiles."""
         return _room(self.kernel, self.machine)
+
+    @property
+    def clusters(self) -> int:
+        """Clusters (or single CTAs) the launch starts: one per entry, or as many as it may."""
+        return min(self.limit or self.room, int(self.entries.sum()))
 
     @property
     def boxes(self) -> Ints:
@@ -283,6 +289,7 @@ def grid(
     return Grid(
         kernel=kernel,
         machine=machine,
+        limit=0,
         groups=groups,
         widths=widths,
         last=last,
