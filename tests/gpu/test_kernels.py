@@ -1422,7 +1422,7 @@ def test_lists_that_end_where_tiles_begin_to_be_drawn_are_right_again_and_again(
     device: CudaDevice, kernel: Kernel, waves: int, more: int
 ) -> None:
     room = device.room(device.function(kernel.file, kernel.symbol, kernel.shared_bytes), kernel)
-    one = f"{{m: 33, n: 64, k: 128, {padded(kernel, 33, 64, 128)}, count: {waves * room + more}}}"
+    one = f"{{m: 33, n: 32, k: 128, {padded(kernel, 33, 32, 128)}, count: {waves * room + more}}}"
     made = planned(f"{head_of(kernel)}  - {{name: x, groups: [{one}]}}\n", kernel)
     (launch,) = made.launches
     assert len(launch.tiles) - waves * room == more
