@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import BinaryIO, NoReturn
 
 from gemmctl.errors import ListError, Mark, UsageError
+from gemmctl.lists import bounded
 from gemmctl.lists.fields import FIELDS
 from gemmctl.lists.yamlfile import MAX_DIGITS, Entry, Node, too_long
 
@@ -59,10 +60,10 @@ def read(path: str, stdin: BinaryIO, expected: str) -> Source:
     """
     try:
         if path == "-":
-            data = stdin.read()
+            data = bounded.read(stdin, "standard input")
         else:
             with open(path, "rb") as file:
-                data = file.read()
+                data = bounded.read(file, path)
     except OSError as error:
         raise UsageError(
             f"cannot read {path or repr(path)}: {error.strerror}; check the path"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TextIO
 
 from gemmctl.errors import TWICE, ListError, Mark, UsageError, closest, cut, listed
-from gemmctl.lists import yamlfile
+from gemmctl.lists import bounded, yamlfile
 from gemmctl.lists.fields import (
     DEFAULTS,
     FIELDS,
@@ -156,11 +156,12 @@ def _texts(paths: Sequence[str], stdin: TextIO) -> tuple[list[tuple[str, str]], 
     for path in paths:
         try:
             if path == "-":
-                texts.append(("<stdin>", stdin.read()))
+                texts.append(("<stdin>", bounded.read(stdin, "standard input")))
             else:
                 # A byte that is not UTF-8 becomes a character that yamlfile refuses by its place.
                 with open(path, "rb") as file:
-                    texts.append((path, file.read().decode(errors="surrogateescape")))
+                    text = bounded.read(file, path).decode(errors="surrogateescape")
+                texts.append((path, text))
         except OSError as error:
             unreadable.append(f"cannot read {path or repr(path)}: {error.strerror}; check the path")
         except UnicodeDecodeError:

@@ -13,6 +13,7 @@ from types import NoneType
 from typing import Any
 
 from gemmctl.errors import UsageError
+from gemmctl.lists import bounded
 from gemmctl.showing.recorded import is_amount
 from gemmctl.showing.report import FORMAT, Record
 
@@ -58,10 +59,10 @@ def load(path: str) -> Saved:
     name = "standard input" if path == "-" else path
     try:
         if path == "-":
-            text = sys.stdin.read()
+            text = bounded.read(sys.stdin, name)
         else:
             with open(path, encoding="utf-8") as file:
-                text = file.read()
+                text = bounded.read(file, name)
         text = text.removeprefix("\ufeff")  # as editors leave it
         if not text.strip():
             raise UsageError(f"{name} is empty; it has to be what run --save wrote")

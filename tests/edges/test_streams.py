@@ -5,6 +5,7 @@ The number in a test's name is its row in the list of edges of version 0.1.0.
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shlex
@@ -16,6 +17,8 @@ from pathlib import Path
 
 import pytest
 
+from gemmctl.errors import UsageError
+from gemmctl.lists import bounded
 from support import TWO_PROBLEMS, Command, environment, seen, started, terminal
 
 LONG = ("--max-noise", "0", "--runs", "1000000", "--max-time")  # and then the seconds
@@ -222,6 +225,36 @@ def test_edge_03_a_full_standard_output_is_one_sentence(command: str, two_proble
     done = shell(f"gemmctl {command} >/dev/full", two_problems.parent)
     assert done.returncode == 2
     assert done.stderr == "gemmctl: cannot write to standard output: No space left on device\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "named"),
+    [
+        ("plan /dev/zero", "/dev/zero"),
+        ("plan - </dev/zero", "standard input"),
+        ("gen import /dev/zero", "/dev/zero"),
+        ("gen import - </dev/zero", "standard input"),
+        ("compare /dev/zero one.json", "/dev/zero"),
+    ],
+)
+def test_what_does_not_end_is_not_read_until_memory_does(
+    command: str, named: str, tmp_path: Path
+) -> None:
+    done = shell(f"gemmctl {command}", tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    told = "holds more than 512 MiB, which no list or run does; check the path, or split it"
+    assert done.stderr == f"gemmctl: {named} {told}\n"
+
+
+@pytest.mark.parametrize("size", [0, 1, 7, 8])
+def test_what_ends_in_time_is_read_to_its_end(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounded, "MOST", 8)
+    monkeypatch.setattr(bounded, "PIECE", 3)
+    text = "abcdefgh"[:size]
+    assert bounded.read(io.StringIO(text), "x") == text
+    assert bounded.read(io.BytesIO(text.encode()), "x") == text.encode()
+    with pytest.raises(UsageError):
+        bounded.read(io.StringIO("abcdefghi"), "x")
 
 
 BELL = "\x1b]0;x\x07\x9b\u202e"  # a terminal's title, and text from right to left
