@@ -60,6 +60,18 @@ def test_ends_are_not_evened(measure_cuts: ModuleType) -> None:
     assert made.choices in [way.choices for way in ways]
 
 
+def test_a_launch_that_is_alone_has_as_few_clusters_as_when_it_runs(
+    measure_cuts: ModuleType,
+) -> None:
+    (made,) = make_plans(
+        "gemmctl: 1\nproblems:\n  - {name: p, groups: [{m: 768, n: 768, k: 1024, count: 10}]}\n"
+    )
+    (launch,) = made.launches
+    assert launch.clusters == 60 < launch.room
+    (way,) = (way for way in measure_cuts.cuts(made, KERNELS) if way.choices == made.choices)
+    assert way.launches[0].clusters == 60
+
+
 def test_the_most_promising_come_first_each_once(measure_cuts: ModuleType) -> None:
     (made,) = make_plans(EVENED)
     ways = measure_cuts.cuts(made, KERNELS)
