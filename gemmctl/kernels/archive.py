@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 SUFFIX = ".tar.xz"
+PRESET = 9  # of xz: what is packed once and committed had better be small
 
 
 def pack(files: Mapping[str, bytes]) -> bytes:
@@ -25,7 +26,7 @@ def pack(files: Mapping[str, bytes]) -> bytes:
             member = tarfile.TarInfo(name)
             member.size = len(content)
             archive.addfile(member, io.BytesIO(content))
-    return lzma.compress(tar.getvalue(), preset=9)
+    return lzma.compress(tar.getvalue(), preset=PRESET)
 
 
 def unpack(packed: bytes) -> dict[str, bytes]:
