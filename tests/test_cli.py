@@ -661,6 +661,15 @@ def test_what_a_dump_left_before_verify_was_interrupted_is_told(
     assert told[-1].endswith("left the operands of the first wrong group in dump/one-group1-int")
 
 
+def test_verbose_plan_says_how_many_ctas_start(gemmctl: Command) -> None:
+    """120 tiles of two CTAs take two rounds of 60 clusters, where 66 fit."""
+    done = gemmctl("plan", "@seed10", "-v", "--columns", "tiles,CTAs")
+    titles, row = map(str.split, done.stdout.splitlines())
+    assert dict(zip(titles, row, strict=True)) == {"tiles": "120", "CTAs": "120"}
+    (problem,) = json.loads(gemmctl("plan", "@seed10", "-f", "json").stdout)["problems"]
+    assert problem["ctas"] == [120]
+
+
 def test_verbose_verify_has_a_line_per_group(gemmctl: Command, two_problems: Path) -> None:
     done = gemmctl("verify", two_problems, "--data", "int", "-v")
     assert len(lines(done.stdout)) == 1 + 6
@@ -818,7 +827,7 @@ def test_the_readme_has_exactly_two_set_up_commands() -> None:
     commands = re.findall(r"^python3 -m venv .*$", README, re.MULTILINE)
     assert [command.split(" && ")[-1] for command in commands] == [
         ".venv/bin/gemmctl run problems/seed10.yaml",
-        ".venv/bin/python -m pytest -n auto",
+        ".venv/bin/python -m pytest -n auto --dist worksteal",
     ]
 
 

@@ -772,6 +772,12 @@ def test_tiles_and_waves_are_those_of_all_launches() -> None:
     assert made.waves == bf16.waves + f16.waves
 
 
+def test_ctas_are_those_that_each_launch_starts() -> None:
+    made = plan_of("m: 600, n: 600, k: 64", "m: 600, n: 600, k: 64, a: f16")
+    assert made.ctas == tuple(one.clusters * one.kernel.ctas for one in made.launches)
+    assert plan_of("m: 0, n: 8, k: 8").ctas == ()
+
+
 def test_what_a_run_is_expected_to_take_is_what_its_launches_take_together() -> None:
     made = plan_of("m: 600, n: 600, k: 640", "m: 600, n: 600, k: 640, a: f16")
     cycles = cost.all_together(made.launches, made.queue, made.problem)

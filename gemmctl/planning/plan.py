@@ -99,6 +99,11 @@ class Plan:
         """How each launch is cut."""
         return tuple(launch.choice for launch in self.launches)
 
+    @property
+    def ctas(self) -> tuple[int, ...]:
+        """CTAs that each launch starts, on a GPU that has room for them."""
+        return tuple(launch.clusters * launch.kernel.ctas for launch in self.launches)
+
     @cached_property
     def estimate_s(self) -> float:
         """Seconds that the cost model expects a run to take."""

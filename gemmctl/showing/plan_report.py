@@ -55,6 +55,7 @@ def record(plan: Plan) -> Record:
         "choices": list(map(str, plan.choices)),
         "tiles": plan.tiles,
         "waves": plan.waves,
+        "ctas": list(plan.ctas),
         "tile_efficiency": plan.tile_efficiency,
         "plan_s": plan.plan_s,
     }
@@ -89,6 +90,7 @@ def columns(roofline: Roofline) -> tuple[Column[Plan], ...]:
         Column("plan us", lambda p: number(p.plan_s, 1e-6), rank=5),
         Column("estimate us", lambda p: number(p.estimate_s, 1e-6), verbose=True, rank=10),
         Column("arena MB", lambda p: number(p.layout.size, 1e6), verbose=True, rank=11),
+        Column("CTAs", _ctas, verbose=True, rank=12),
         Column("tile widths", _widths, left=True, verbose=True, rank=12),
     )
 
@@ -131,6 +133,11 @@ def _packed_note(plan: Plan) -> str:
         f"{plan.problem.name}: every run copies {number(plan.packing.bytes, 1e6)} MB of A and B "
         f"first, {' or '.join(reasons)}; {' and '.join(mends)} it would not"
     )
+
+
+def _ctas(plan: Plan) -> str:
+    """How many each launch starts, from the fewest to the most."""
+    return "..".join(map(str, sorted({min(plan.ctas), max(plan.ctas)}))) if plan.ctas else "-"
 
 
 def _widths(plan: Plan) -> str:
