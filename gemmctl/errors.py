@@ -117,6 +117,11 @@ def listed(words: Sequence[str]) -> str:
     return f"{', '.join(most)}{' and ' if most else ''}{last}"
 
 
+def ranged(low: object, high: object) -> str:
+    """``8..64``, or ``8`` where both are."""
+    return f"{low}" if low == high else f"{low}..{high}"
+
+
 def closest(word: str, words: Iterable[str]) -> str | None:
     """The one of ``words`` that a word was probably meant to be; None if it is like none."""
     return next(iter(difflib.get_close_matches(word, words, n=1)), None)

@@ -11,7 +11,7 @@ from dataclasses import Field, dataclass, fields
 from itertools import groupby
 from typing import Any, ClassVar, Protocol
 
-from gemmctl.errors import UsageError
+from gemmctl.errors import UsageError, ranged
 from gemmctl.kernels import cubins
 from gemmctl.lists import reading
 from gemmctl.lists.fields import FIELDS, FORMAT, MAX_GROUPS, unprintable
@@ -139,7 +139,7 @@ def extents(groups: Sequence[Group]) -> str:
     ranges = []
     for key in SIZES:
         low, high = (choose(group[key] for group in groups) for choose in (min, max))
-        ranges.append(f"{low}" if low == high else f"{low}..{high}")
+        ranges.append(ranged(low, high))
     count = how_many(groups)
     return f"{'1 group' if count == 1 else f'{count} groups'} of {' x '.join(ranges)}"
 

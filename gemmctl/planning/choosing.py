@@ -117,10 +117,10 @@ def choose(
 ) -> list[tuple[Choice, Grid]]:
     """The fastest way to cut each of some launches by itself, which are given by their groups.
 
-    Sums are split only if ``split``. A launch without ``company`` has its ends evened, and narrower
-    tiles for SMs that it would leave idle: others would fill both. What the cost is at least is
-    found for all launches and many ways at once, and the cost itself only where it could be the
-    least.
+    Sums are split only if ``split``. A launch without ``company`` has its end and its rounds
+    evened, and narrower tiles for SMs that it would leave idle: others would fill all of these.
+    What the cost is at least is found for all launches and many ways at once, and the cost itself
+    only where it could be the least.
     """
     everything, ways = _considered(problem, launches, kernels, machine, company, split)
     bounds = np.transpose([way.bounds for way in ways])
@@ -267,7 +267,7 @@ def _least(
     """The way of least cost to cut one launch, of equal ones the first.
 
     ``bounds`` say what each costs at least. If ``even``, the ends of the first by that are evened,
-    whatever they cost as they are, and that of another if it costs less.
+    whatever they cost as they are, and that of another if it costs less; and its rounds.
     """
     least, best, cut, later = np.inf, 0, None, False
     seen = set[tuple[Kernel, float]]()
@@ -294,4 +294,4 @@ def _least(
     way = ways[best]
     if later:
         cut, _ = tail.evened(cut, launches.problem, asked[way.kernel.d_across])
-    return way.choice(launch), cut
+    return way.choice(launch), tail.in_rounds(cut) if even else cut

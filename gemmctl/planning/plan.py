@@ -14,7 +14,7 @@ from typing import Literal
 
 import numpy as np
 
-from gemmctl.errors import ListError
+from gemmctl.errors import ListError, ranged
 from gemmctl.kernels.cubins import Kernel
 from gemmctl.lists.problem import LAYOUTS, Group, Problem
 from gemmctl.operands import dtypes
@@ -139,7 +139,8 @@ class Plan:
     def shape(self) -> str:
         """M x N x K of the groups, a range where they differ."""
         columns = self.problem.columns
-        return "x".join(_range(values) for values in (columns.m, columns.n, columns.k))
+        sizes = (columns.m, columns.n, columns.k)
+        return "x".join(ranged(int(of.min()), int(of.max())) for of in sizes)
 
 
 def make(
@@ -252,8 +253,8 @@ def _cuts(
 ) -> list[tuple[Choice, Grid]]:
     """How the launches of a problem are cut, by these choices or as the cost model finds.
 
-    The end of one that is alone is evened, and its clusters are as few as are done as soon: of
-    several, others would take what it leaves idle.
+    The end and the rounds of one that is alone are evened: of several, others would take what it
+    leaves idle.
     """
     launches = sorts(problem, kernels, None if choices is None else len(choices))
     alone = len(launches) == 1
@@ -264,9 +265,8 @@ def _cuts(
         ]
     if alone:
         ((groups, fitting),) = launches
-        ((choice, whole),) = choose(problem, [groups], fitting, machine, company="none")
-        in_two = apart.choose_apart(problem, groups, fitting, machine, whole)
-        return in_two or [(choice, tail.in_rounds(whole))]
+        (whole,) = choose(problem, [groups], fitting, machine, company="none")
+        return apart.choose_apart(problem, groups, fitting, machine, whole[1]) or [whole]
     return choose_beside(problem, launches, machine)
 
 
@@ -304,8 +304,3 @@ def _as_chosen(
     (kernel,) = (kernel for kernel in kernels if kernel.name == choice.kernel)
     planned = tiling.grid_of(problem, groups, kernel, choice, machine)
     return tail.in_rounds(tail.evened(planned, problem)[0]) if even else planned
-
-
-def _range(values: Ints) -> str:
-    low, high = int(values.min()), int(values.max())
-    return str(low) if low == high else f"{low}..{high}"

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, fields
 from typing import TYPE_CHECKING
 
+from gemmctl.errors import ranged
 from gemmctl.lists.problem import Group
 from gemmctl.planning.packing import readable, remedies
 from gemmctl.showing.report import Record, Report, bound_note, head_of, number, percent
@@ -137,7 +138,7 @@ def _packed_note(plan: Plan) -> str:
 
 def _ctas(plan: Plan) -> str:
     """How many each launch starts, from the fewest to the most."""
-    return "..".join(map(str, sorted({min(plan.ctas), max(plan.ctas)}))) if plan.ctas else "-"
+    return ranged(min(plan.ctas), max(plan.ctas)) if plan.ctas else "-"
 
 
 def _widths(plan: Plan) -> str:
