@@ -183,16 +183,19 @@ class Operand:
         row_keys = _fmix32(_words(rows) ^ np.uint32(self.key))
         col_words = _words(cols)
         result = self._look_up(rows, cols, quantiles(self.dtype))
-        for i in np.flatnonzero(_classes(row_keys) < SPECIAL_CLASSES).tolist():
-            if self.recipe == RECIPE_SPECIAL_SPOTS:
-                self._spots(result[i], row_keys[i : i + 1], col_words)
-            else:
-                self._row(result[i], row_keys[i : i + 1], col_words)
+        put = self._spots if self.recipe == RECIPE_SPECIAL_SPOTS else self._rows
+        special = np.flatnonzero(_classes(row_keys) < SPECIAL_CLASSES)
+        step = max(1, _CHUNK // max(1, len(col_words)))
+        for first in range(0, len(special), step):
+            some = special[first : first + step]
+            part = result[some]
+            put(part, row_keys[some], col_words)
+            result[some] = part
         return result
 
-    def _spots(self, row: Bits, key: Words, cols: Words) -> None:
-        """Put special values among a row's elements, five of 32."""
-        h, d = _fmix32(key ^ cols * np.uint32(MIX_COLUMN)), self.dtype
+    def _spots(self, part: Bits, row_keys: Words, cols: Words) -> None:
+        """Put special values among the elements of rows, five of 32."""
+        h, d = _fmix32(row_keys[:, None] ^ cols * np.uint32(MIX_COLUMN)), self.dtype
         signs = self._signs(h)
         specials = {
             SPOT_ZERO: 0,
@@ -203,20 +206,20 @@ class Operand:
         }
         for spot, special in specials.items():
             chosen = h & 31 == spot
-            row[chosen] = (signs | np.asarray(special, np.uint32))[chosen]
+            part[chosen] = (signs | np.asarray(special, np.uint32))[chosen]
 
-    def _row(self, row: Bits, key: Words, cols: Words) -> None:
-        """Give a row what its class has."""
-        d = self.dtype
-        h = _fmix32(key ^ cols * np.uint32(MIX_COLUMN))
-        signs, cls = self._signs(h), int(_classes(key)[0])
-        if cls in (CLASS_ZEROS, CLASS_LONE_SUBNORMAL, CLASS_LONE_LARGEST):
-            row[:] = signs
-        if cls == CLASS_SUBNORMALS:
-            row[:] = signs | self._subnormals(h)
-        at = _fmix32(key ^ np.uint32(MIX_SPOT))
-        place = int(at[0]) * self.length >> 32
-        sign = (int(at[0]) & 1) << 8 * d.size - 1
+    def _rows(self, part: Bits, row_keys: Words, cols: Words) -> None:
+        """Give each row what its class has."""
+        d, classes = self.dtype, _classes(row_keys)
+        subnormal = classes == CLASS_SUBNORMALS
+        blank = np.isin(classes, (CLASS_ZEROS, CLASS_LONE_SUBNORMAL, CLASS_LONE_LARGEST))
+        for chosen in (subnormal, blank):
+            h = _fmix32(row_keys[chosen, None] ^ cols * np.uint32(MIX_COLUMN))
+            part[chosen] = self._signs(h) | (self._subnormals(h) if chosen is subnormal else 0)
+        at = _fmix32(row_keys ^ np.uint32(MIX_SPOT))
+        places = at.astype(np.uint64) * np.uint64(self.length) >> np.uint64(32)
+        top = np.uint32(1 << 8 * d.size - 1)
+        signs = (at & np.uint32(1)) * top
         one = {
             CLASS_ONE_NAN: d.nan,
             CLASS_ONE_INFINITY: d.infinity,
@@ -225,10 +228,13 @@ class Operand:
             CLASS_LONE_LARGEST: d.infinity - 1,
             CLASS_TWO_INFINITIES: d.infinity,
         }
-        if cls in one:
-            row[cols == place] = sign | one[cls]
-        if cls == CLASS_TWO_INFINITIES:
-            row[cols == (place + 1) % self.length] = sign ^ 1 << 8 * d.size - 1 | d.infinity
+        for cls, special in one.items():
+            row, col = np.nonzero((classes == cls)[:, None] & (cols == places[:, None]))
+            part[row, col] = signs[row] | np.uint32(special)
+        nexts = (places + np.uint64(1)) % np.uint64(max(1, self.length))
+        two = classes == CLASS_TWO_INFINITIES
+        row, col = np.nonzero(two[:, None] & (cols == nexts[:, None]))
+        part[row, col] = signs[row] ^ top | np.uint32(d.infinity)
 
     def _signs(self, h: Words) -> Words:
         """The sign bit of each element, from one bit of its hash."""
