@@ -23,6 +23,7 @@ HOST_NOTE = (
     "*: the GPU had begun before the host had queued all of it, in a tenth of the samples or "
     "more: that time may hold the host's"
 )
+PLACES = 12  # behind the point: two operations are 0.000000002000 GFLOP
 MAX_NAMES = 5  # problems that a note names one by one
 TUNED_NOTE = "tuned: cut as gemmctl tune found fastest on this device; --no-tune-cache ignores that"
 
@@ -47,13 +48,16 @@ class Report:
 
 
 def number(value: float | None, scale: float = 1.0, digits: int = 4) -> str:
-    """A value over ``scale`` with that many significant digits, never fewer before the point."""
+    """A value over ``scale`` with that many significant digits, never fewer before the point.
+
+    Nor with more than PLACES behind it: what is less is zeros.
+    """
     if value is None:
         return "-"
     scaled = value / scale
     if not scaled or not math.isfinite(scaled):
         return str(scaled if scaled else 0)
-    places = max(0, digits - 1 - math.floor(math.log10(abs(scaled))))
+    places = min(PLACES, max(0, digits - 1 - math.floor(math.log10(abs(scaled)))))
     return Figure(f"{scaled:.{places}f}", scaled)
 
 
