@@ -212,10 +212,11 @@ class Operand:
         """Give each row what its class has."""
         d, classes = self.dtype, _classes(row_keys)
         subnormal = classes == CLASS_SUBNORMALS
-        blank = np.isin(classes, (CLASS_ZEROS, CLASS_LONE_SUBNORMAL, CLASS_LONE_LARGEST))
-        for chosen in (subnormal, blank):
-            h = _fmix32(row_keys[chosen, None] ^ cols * np.uint32(MIX_COLUMN))
-            part[chosen] = self._signs(h) | (self._subnormals(h) if chosen is subnormal else 0)
+        signed = np.isin(classes, (CLASS_ZEROS, CLASS_LONE_SUBNORMAL, CLASS_LONE_LARGEST))
+        signed |= subnormal
+        h = _fmix32(row_keys[signed, None] ^ cols * np.uint32(MIX_COLUMN))
+        smallest = np.where(subnormal[signed, None], self._subnormals(h), np.uint32(0))
+        part[signed] = self._signs(h) | smallest
         at = _fmix32(row_keys ^ np.uint32(MIX_SPOT))
         places = at.astype(np.uint64) * np.uint64(self.length) >> np.uint64(32)
         top = np.uint32(1 << 8 * d.size - 1)
