@@ -29,7 +29,7 @@ from gemmctl.operands import data, dtypes
 from gemmctl.operands.activations import activate
 from gemmctl.operands.data import DataSpec, Operand
 from gemmctl.operands.digest import digest
-from gemmctl.operands.dtypes import Bits, DType
+from gemmctl.operands.dtypes import Bits, DType, Floats
 from gemmctl.planning import packing, tables
 from gemmctl.planning.arena import POISON
 from gemmctl.planning.fitting import STRIDE_STEP
@@ -225,8 +225,8 @@ class _Launch:
             stop = min(n0 + self.kernel.columns_per_tile, n) // halved
             rows, d_cols = range(m0, min(m0 + width, m)), range(n0 // halved, stop)
             cols = factors(gate, n, d_cols)
-            a = self.a.get(t["ptr_a"][g], m, k, t["ld_a"][g])
-            b = self.b.get(t["ptr_b"][g], n, k, t["ld_b"][g])
+            a, tiny_a = self.a.get(t["ptr_a"][g], m, k, t["ld_a"][g])
+            b, tiny_b = self.b.get(t["ptr_b"][g], n, k, t["ld_b"][g])
             with np.errstate(all="ignore"):
                 result = np.zeros((len(rows), sum(map(len, cols))), np.float32)
                 if k_tiles == 0:
@@ -235,7 +235,10 @@ class _Launch:
                 end = (k0 + k_tiles) * K_TILE
                 for start in range(k0 * K_TILE, end, K_BLOCK):
                     ks = slice(start, min(start + K_BLOCK, end))
-                    result += a[_place(rows), ks] @ b[_place(*cols), ks].T
+                    left = a[_place(rows), ks]
+                    if tiny_a or tiny_b:
+                        left = left.astype(np.float64)
+                    result += left @ b[_place(*cols), ks].T
                 if splits > 0 and k_tiles > 0:
                     self._parts[slot] = result
                     continue
@@ -295,19 +298,23 @@ def _place(*ranges: range) -> slice | npt.NDArray[np.int64]:
 
 
 class _Operands:
-    """Matrices as float32, converted when they are first used; the last ones used are kept."""
+    """Matrices as float32, converted when they are first used; the last ones used are kept.
+
+    With each is kept whether it has subnormal numbers, with which a CPU multiplies a hundred times
+    as long. They are normal ones in float64.
+    """
 
     def __init__(
         self, arena: Bytes, base: int, dtype: DType, across: bool, woven: bool = False
     ) -> None:
         self._arena, self._base, self._dtype, self._across = arena, base, dtype, across
         self._woven = woven
-        self._kept: OrderedDict[tuple[int, int, int], npt.NDArray[np.float32]] = OrderedDict()
+        self._kept: OrderedDict[tuple[int, int, int], tuple[Floats, bool]] = OrderedDict()
         self._kept_bytes = 0
         self._lock = Lock()
 
-    def get(self, ptr: int, rows: int, cols: int, ld: int) -> npt.NDArray[np.float32]:
-        """The matrix at an address."""
+    def get(self, ptr: int, rows: int, cols: int, ld: int) -> tuple[Floats, bool]:
+        """The matrix at an address, and whether it has subnormal numbers."""
         key = (ptr, rows, cols)
         with self._lock:
             if key not in self._kept:
@@ -316,10 +323,12 @@ class _Operands:
                 bits = data.matrix(self._arena, *place, self._dtype, self._across)
                 if woven:
                     bits = packing.unweave(bits)[:, :cols]
-                self._kept[key] = self._dtype.to_f32(bits)
-                self._kept_bytes += self._kept[key].nbytes
+                values = self._dtype.to_f32(bits)
+                self._kept[key] = values, _any_subnormal(bits, self._dtype)
+                self._kept_bytes += values.nbytes
                 while self._kept_bytes > KEPT_BYTES and len(self._kept) > 1:
-                    self._kept_bytes -= self._kept.popitem(last=False)[1].nbytes
+                    _, (dropped, _) = self._kept.popitem(last=False)
+                    self._kept_bytes -= dropped.nbytes
             self._kept.move_to_end(key)
             return self._kept[key]
 
@@ -327,6 +336,14 @@ class _Operands:
         """Forget all of them."""
         self._kept.clear()
         self._kept_bytes = 0
+
+
+def _any_subnormal(bits: Bits, dtype: DType) -> bool:
+    """Whether any of these is a subnormal number of float32."""
+    if dtype.smallest_normal > np.finfo(np.float32).smallest_normal:
+        return False
+    unsigned = bits << 1
+    return bool(((unsigned > 0) & (unsigned < 2 << dtype.mantissa_bits)).any())
 
 
 def _converted_bytes(plan: Plan) -> int:
