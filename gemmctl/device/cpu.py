@@ -342,8 +342,9 @@ def _any_subnormal(bits: Bits, dtype: DType) -> bool:
     """Whether any of these is a subnormal number of float32."""
     if dtype.smallest_normal > np.finfo(np.float32).smallest_normal:
         return False
-    unsigned = bits << 1
-    return bool(((unsigned > 0) & (unsigned < 2 << dtype.mantissa_bits)).any())
+    doubled = bits << 1  # without the sign
+    doubled -= 1  # a zero becomes the largest of all
+    return bool((doubled < (2 << dtype.mantissa_bits) - 1).any())
 
 
 def _converted_bytes(plan: Plan) -> int:

@@ -230,11 +230,10 @@ class Operand:
             CLASS_TWO_INFINITIES: d.infinity,
         }
         for cls, special in one.items():
-            row, col = np.nonzero((classes == cls)[:, None] & (cols == places[:, None]))
+            row, col = _hits(classes == cls, cols, places)
             part[row, col] = signs[row] | np.uint32(special)
         nexts = (places + np.uint64(1)) % np.uint64(max(1, self.length))
-        two = classes == CLASS_TWO_INFINITIES
-        row, col = np.nonzero(two[:, None] & (cols == nexts[:, None]))
+        row, col = _hits(classes == CLASS_TWO_INFINITIES, cols, nexts)
         part[row, col] = signs[row] ^ top | np.uint32(d.infinity)
 
     def _signs(self, h: Words) -> Words:
@@ -300,6 +299,15 @@ def _numbers(dtype: DType, limit: int) -> npt.NDArray[np.float32]:
 def _classes(row_keys: Words) -> Words:
     """What each row has of special values; SPECIAL_CLASSES and above is nothing."""
     return _fmix32(row_keys ^ np.uint32(MIX_CLASS)) & np.uint32(31)
+
+
+def _hits(
+    chosen: Flags, cols: Words, places: npt.NDArray[np.uint64]
+) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    """Rows and columns at which some rows have their place, if it is among these columns."""
+    rows = np.flatnonzero(chosen)
+    row, col = np.nonzero(cols == places[rows, None])
+    return rows[row], col
 
 
 def _words(places: Places) -> Words:
