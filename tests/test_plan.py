@@ -441,9 +441,9 @@ def costs(
     return {choice: cost.estimate(planned, some) for choice, planned in choices.items()}
 
 
-def least(costs: dict[Choice, float], most_splits: float = math.inf) -> Choice:
-    able = [choice for choice in costs if choice.splits <= most_splits]
-    return min(able, key=lambda choice: costs[choice])
+def least(found: dict[Choice, float], most_splits: float = math.inf) -> Choice:
+    able = [choice for choice in found if choice.splits <= most_splits]
+    return min(able, key=lambda choice: found[choice])
 
 
 shapes = st.tuples(

@@ -37,6 +37,7 @@ from gemmctl.planning.plan import Plan
 from gemmctl.planning.tables import Tables
 
 Bytes = npt.NDArray[np.uint8]
+Singles = npt.NDArray[np.float32]
 
 TIMERS = {
     **dict.fromkeys(("cold", "warm"), "each sample is one run by the host's clock"),
@@ -235,7 +236,7 @@ class _Launch:
                 end = (k0 + k_tiles) * K_TILE
                 for start in range(k0 * K_TILE, end, K_BLOCK):
                     ks = slice(start, min(start + K_BLOCK, end))
-                    left = a[_place(rows), ks]
+                    left: Floats = a[_place(rows), ks]
                     if tiny_a or tiny_b:
                         left = left.astype(np.float64)
                     result += left @ b[_place(*cols), ks].T
@@ -309,11 +310,11 @@ class _Operands:
     ) -> None:
         self._arena, self._base, self._dtype, self._across = arena, base, dtype, across
         self._woven = woven
-        self._kept: OrderedDict[tuple[int, int, int], tuple[Floats, bool]] = OrderedDict()
+        self._kept: OrderedDict[tuple[int, int, int], tuple[Singles, bool]] = OrderedDict()
         self._kept_bytes = 0
         self._lock = Lock()
 
-    def get(self, ptr: int, rows: int, cols: int, ld: int) -> tuple[Floats, bool]:
+    def get(self, ptr: int, rows: int, cols: int, ld: int) -> tuple[Singles, bool]:
         """The matrix at an address, and whether it has subnormal numbers."""
         key = (ptr, rows, cols)
         with self._lock:
@@ -340,7 +341,7 @@ class _Operands:
 
 def _any_subnormal(bits: Bits, dtype: DType) -> bool:
     """Whether any of these is a subnormal number of float32."""
-    if dtype.smallest_normal > np.finfo(np.float32).smallest_normal:
+    if dtype.smallest_normal > dtypes.F32.smallest_normal:
         return False
     doubled = bits << 1  # without the sign
     doubled -= 1  # a zero becomes the largest of all

@@ -163,7 +163,7 @@ class Operand:
         row_keys = _fmix32(_words(rows) ^ np.uint32(self.key))
         col_words = _words(cols) * np.uint32(MIX_COLUMN)
         result = np.empty((len(row_keys), len(col_words)), table.dtype)
-        step = max(1, _CHUNK // max(1, len(col_words)))
+        step = _rows_at_once(len(col_words))
         hashes = np.empty((min(step, len(row_keys)), len(col_words)), np.uint32)
         scratch = np.empty_like(hashes)
         for first in range(0, len(row_keys), step):
@@ -185,7 +185,7 @@ class Operand:
         result = self._look_up(rows, cols, quantiles(self.dtype))
         put = self._spots if self.recipe == RECIPE_SPECIAL_SPOTS else self._rows
         special = np.flatnonzero(_classes(row_keys) < SPECIAL_CLASSES)
-        step = max(1, _CHUNK // max(1, len(col_words)))
+        step = _rows_at_once(len(col_words))
         for first in range(0, len(special), step):
             some = special[first : first + step]
             part = result[some]
@@ -299,6 +299,11 @@ def _numbers(dtype: DType, limit: int) -> npt.NDArray[np.float32]:
 def _classes(row_keys: Words) -> Words:
     """What each row has of special values; SPECIAL_CLASSES and above is nothing."""
     return _fmix32(row_keys ^ np.uint32(MIX_CLASS)) & np.uint32(31)
+
+
+def _rows_at_once(length: int) -> int:
+    """Rows of so many elements that are hashed at a time."""
+    return max(1, _CHUNK // max(1, length))
 
 
 def _hits(
