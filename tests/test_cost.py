@@ -214,6 +214,16 @@ def test_a_bias_costs_values_nothing_that_joins_sums_or_comes_with_alpha(
     assert cycles(text, name=name, constants=slow) == cycles(text, name=name)
 
 
+def test_a_c_of_32_bits_takes_longer_where_warpgroups_take_turns() -> None:
+    """A value takes three cycles more of a tile of 192 rows, which a warpgroup has for itself."""
+    slow = replace(IDEAL, c4_beside=3.0)
+    plain, longer = (
+        cycles(f"m: 192, n: 256, k: 64{also}", name="128x192-c2p", constants=slow)
+        for also in ("", ", beta: 1, c: f32")
+    )
+    assert longer == plain + 3 * 192 * 128
+
+
 @pytest.mark.parametrize("slices", [1, 4])
 def test_but_short_sums_wait_for_one_that_comes_with_alpha(slices: int) -> None:
     slow, some = replace(IDEAL, bias_latency=1e5), f"m: 128, n: 128, k: {64 * slices}, bias: n"

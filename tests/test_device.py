@@ -33,7 +33,7 @@ from gemmctl.device.cuda.session import CudaSession
 from gemmctl.errors import DeviceFailed, DeviceHung, DeviceUnusable
 from gemmctl.kernels import archive, cubins
 from gemmctl.kernels.constants import (
-    ADDED_ROWS,
+    BOXED_ROWS,
     CONSTANT_MAPS,
     FLAGS_PER_TILE,
     HASH_THREADS,
@@ -1096,7 +1096,7 @@ def test_a_launch_whose_ctas_wait_for_each_other_is_cooperative(driver: Driver) 
 
 
 @pytest.mark.parametrize("name", ["128x256-c2", "128x256", "64x128", "128x256-c2x"])
-def test_there_is_a_map_for_every_width_of_a_ctas_share_and_of_c_for_b_gates_and_what_is_added(
+def test_there_is_a_map_for_every_width_of_a_ctas_share_and_of_c_for_b_gates_and_d_in_boxes(
     name: str, driver: Driver
 ) -> None:
     made = plan_of("m: 64, n: 64, k: 64", kernel=name)
@@ -1109,8 +1109,8 @@ def test_there_is_a_map_for_every_width_of_a_ctas_share_and_of_c_for_b_gates_and
     shuffled = [(code, (K_TILE, 2, 4, 4, count)) for count in runs]
     of_b = [(K_TILE, kernel.rows), (K_TILE, 8, 2), (K_TILE, 8, 2, kernel.rows // 16)]
     of_c = [*((code, (64, width)) for width in widths), *((f32, (32, width)) for width in widths)]
-    added = (f32, (32, ADDED_ROWS))
-    assert driver.encoded == [*of_a, *shuffled, *((code, box) for box in of_b), *of_c, added]
+    boxed = (f32, (32, 2, BOXED_ROWS // 2, 2))  # of two blocks of columns, and every other row
+    assert driver.encoded == [*of_a, *shuffled, *((code, box) for box in of_b), *of_c, boxed]
 
 
 def test_a_map_that_the_driver_refuses_is_an_error(driver: Driver) -> None:

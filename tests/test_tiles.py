@@ -412,7 +412,9 @@ def test_kinds_have_room_for_all_that_there_are() -> None:
     ("changes", "flags"),
     [
         ({}, TILE_ADDED),
-        ({"alpha": -2, "n": 60, "ldd": 68}, TILE_ADDED),
+        ({"m": 62, "alpha": -2, "n": 96, "ldd": 100}, TILE_ADDED),
+        ({"m": 63}, WORDS | FUSED | PLUS),  # TMA takes rows by pairs
+        ({"n": 80}, WORDS | FUSED | PLUS),  # and columns by 32
         # The L2 adds more slowly than memory moves D.
         ({"k": ADDED_K - 1}, WORDS | FUSED | PLUS),
         ({"beta": 2}, WORDS | FUSED | PLUS),
@@ -420,8 +422,8 @@ def test_kinds_have_room_for_all_that_there_are() -> None:
         ({"alpha": 0}, WORDS | FUSED | PLUS),  # of no depth
         ({"inplace": "false"}, WORDS | FUSED | PLUS),
         ({"d": "bf16"}, WORDS | TILE_C_IN_SUMS),  # its sum is rounded once
-        ({"n": 62, "ldd": 64}, FUSED | PLUS),  # TMA adds whole words
-        ({"ldd": 66}, FUSED | PLUS | TILE_RESIDUES),
+        ({"n": 62, "ldd": 64}, FUSED | PLUS),
+        ({"ldd": 66}, FUSED | PLUS | TILE_RESIDUES),  # and whole words
         ({"bias": "n"}, WORDS | FUSED | PLUS),
         ({"activation": "relu"}, WORDS | FUSED | PLUS),
     ],
@@ -431,8 +433,8 @@ def test_kinds_have_room_for_all_that_there_are() -> None:
 def test_long_sums_of_32_bits_are_added_to_d_where_it_lies(
     changes: dict[str, object], flags: int
 ) -> None:
-    told = ", ".join(f"{key}: {value}" for key, value in (IN_PLACE | changes).items())
-    some = make_problem(f"m: 64, {told}")
+    values: dict[str, object] = {"m": 64} | IN_PLACE | changes
+    some = make_problem(", ".join(f"{key}: {value}" for key, value in values.items()))
     output = some.groups[0].d
     launch = launch_of(some, kernel("128x256", output))
     assert set(launch.tiles["flags"].tolist()) == {flags}
@@ -455,16 +457,18 @@ def large(**changes: object) -> str:
     ("name", "changes", "flags"),
     [
         ("128x192-c2p", {}, TILE_BOXED),
-        ("128x192-c2p", {"alpha": -2, "n": 2812, "ldd": 2820}, TILE_BOXED),
+        ("128x192-c2p", {"m": 3070, "alpha": -2, "n": 2784, "ldd": 2788}, TILE_BOXED),
         ("128x192-c2p", {"k": BOXED_K[0]}, TILE_BOXED),
         ("128x192-c2p", {"k": BOXED_K[0] - 1}, WORDS),
         ("128x192-c2p", {"k": BOXED_K[-1]}, TILE_BOXED),
         ("128x192-c2p", {"k": BOXED_K[-1] + 1}, WORDS),
         ("128x192-c2p", {"m": 14 * 192}, WORDS),  # two and a third for each cluster
         ("128x192-c2p", {"m": 16 * 184}, WORDS),  # tiles of 184 rows are no whole boxes
-        ("128x192-c2p", {"n": 2814, "ldd": 2816}, 0),  # TMA stores whole words
-        ("128x192-c2p", {"ldd": 2**38 - 4}, TILE_BOXED),
-        ("128x192-c2p", {"ldd": 2**38}, WORDS),  # and steps no further
+        ("128x192-c2p", {"m": 3071}, WORDS),  # TMA takes rows by pairs,
+        ("128x192-c2p", {"n": 2800}, WORDS),  # columns by 32,
+        ("128x192-c2p", {"ldd": 2818}, 0),  # and whole words,
+        ("128x192-c2p", {"ldd": 2**37 - 4}, TILE_BOXED),
+        ("128x192-c2p", {"ldd": 2**37}, WORDS),  # and steps no further
         ("128x192-c2p", {"alpha": 0}, WORDS),  # nothing is multiplied
         ("128x192-c2p", {"activation": "relu"}, WORDS | TILE_RELU),
         ("128x192-c2p", {"bias": "n"}, WORDS | PLUS),
@@ -538,7 +542,8 @@ def test_beside_others_shorter_sums_are_added_up_to_a_share_of_d_that_their_k_de
 def test_the_more_of_d_the_l2_holds_the_shorter_are_sums_that_it_adds(
     m: float, k: float, added: bool, alpha: int
 ) -> None:
-    group = f"m: {int(m)}, n: 4096, k: {int(k)}, d: f32, beta: 1, inplace: true, alpha: {alpha}"
+    rows = int(m // 2 * 2)
+    group = f"m: {rows}, n: 4096, k: {int(k)}, d: f32, beta: 1, inplace: true, alpha: {alpha}"
     launch = launch_of(make_problem(group), kernel("128x256", "f32"))
     assert set((launch.tiles["flags"] & TILE_ADDED > 0).tolist()) == {added and alpha != 0}
 
@@ -1226,7 +1231,7 @@ def test_no_tile_is_lowered_to_a_height_without_code() -> None:
     assert set(launch.tiles["width"].tolist()) == {104}
 
 
-@pytest.mark.parametrize(("ldd", "added"), [(2**38 - 4, True), (2**38, False)])
+@pytest.mark.parametrize(("ldd", "added"), [(2**37 - 4, True), (2**37, False)])
 @pytest.mark.usefixtures("nothing_held")
 def test_what_has_rows_too_far_apart_for_tma_is_not_added_where_it_lies(
     ldd: int, added: bool

@@ -3,7 +3,6 @@
 
 #include <type_traits>
 
-#include "epilogue/added.cuh"
 #include "epilogue/blocks.cuh"
 #include "epilogue/boxed.cuh"
 #include "epilogue/ending.cuh"
@@ -138,35 +137,20 @@ __device__ __forceinline__ bool consume_tile(Shared<C>& shared, const Params& pa
     // Where the map of a D that leaves by TMA is, for who hands over its boxes: to look it up for each would be
     // code for each.
     if constexpr (C::adds)
-        if (threadIdx.x % 128 == 0 && tile.flags & (TILE_ADDED | (C::boxes ? TILE_BOXED : 0))) {
-            acquire_c(params, tile.group);
-            shared.added[consumer] = &maps_of(params, tile.group).c;
-        }
-    // The L2 adds alpha A B to D, of a warpgroup's blocks from `first_block` on.
-    const auto add_blocks = [&](auto& sums, const Tile& tile, int first_block) {
+        if (threadIdx.x % 128 == 0 && tile.flags & (TILE_ADDED | (C::boxes ? TILE_BOXED : 0)))
+            shared.boxed[consumer] = &maps_of(params, tile.group).c;
+    // TMA stores a warpgroup's blocks from `first_block` on, or adds them to D.
+    const auto box_blocks = [&](auto& sums, const Tile& tile, int first_block, auto adds) {
         if constexpr (C::adds) {
             constexpr int blocks = std::extent_v<std::remove_reference_t<decltype(sums)>>;
-            uint32_t place = 0;
-            ptx::warpgroup_sync(consumer);  // all have read what was in the buffers
-#pragma unroll
-            for (int i = 0; i < blocks; ++i)
-                add_tile(sums[i], tile, part_of<C>(consumer, first_block + i), shared.added[consumer],
-                         shared.staging[consumer], place, consumer);
-            // Who issued it all waits until it was read from the buffers.
-            if (threadIdx.x % 128 == 0) ptx::bulk_wait_read<0>();
-            ptx::warpgroup_sync(consumer);
-        }
-    };
-    // TMA stores it.
-    const auto box_blocks = [&](auto& sums, const Tile& tile) {
-        if constexpr (C::boxes) {
-            uint32_t place = 0;
+            uint32_t turn = 0;
             ptx::warpgroup_sync(consumer);  // all have read what was in the buffers
             if (threadIdx.x % 32 == 0) acquire_c(params, tile.group);
 #pragma unroll
-            for (int i = 0; i < C::blocks; ++i)
-                box_tile(sums[i], tile, part_of<C>(consumer, i), shared.added[consumer],
-                         shared.staging[consumer], place, consumer);
+            for (int i = 0; i < blocks; ++i)
+                box_tile<decltype(adds)::value>(sums[i], tile, part_of<C>(consumer, first_block + i),
+                                                shared.boxed[consumer], shared.staging[consumer], turn,
+                                                consumer);
             ptx::bulk_wait_read<0>();  // in those that have issued some
             ptx::warpgroup_sync(consumer);
         }
@@ -232,7 +216,7 @@ __device__ __forceinline__ bool consume_tile(Shared<C>& shared, const Params& pa
                 const Ending ending(tile);
                 scale(sums, ending.alpha);
                 if (C::adds && ending.added()) {
-                    add_blocks(sums, tile, i);
+                    box_blocks(sums, tile, i, std::true_type());
                     continue;
                 }
                 if constexpr (!C::pingpong) ptx::await_copies();
@@ -296,12 +280,12 @@ __device__ __forceinline__ bool consume_tile(Shared<C>& shared, const Params& pa
             } else if (C::boxes && ending.boxed()) {                                          \
                 Kept kept = keep();                                                           \
                 give_back_early(true);                                                        \
-                box_blocks(sums, kept);                                                       \
+                box_blocks(sums, kept, 0, std::false_type());                                 \
                 break;                                                                        \
             } else if (C::adds && ending.added()) {                                           \
                 Kept kept = keep();                                                           \
                 give_back_early(C::pingpong);                                                 \
-                add_blocks(sums, kept, 0);                                                    \
+                box_blocks(sums, kept, 0, std::true_type());                                  \
                 break;                                                                        \
             } else if constexpr (light<C>(w) && C::one_store) {                               \
                 finish(sums, ending, fuses);                                                  \

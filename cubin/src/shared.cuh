@@ -46,7 +46,7 @@ struct Shared {
     // Where the C of a tile is in the ring, if its sums begin with it, and whether it is on its way; pingpong only.
     Cursor c_begin[C::c_shown ? RECORDS : 1];
     uint64_t c_there[C::c_shown ? RECORDS : 1];
-    const TensorMap* added[C::adds ? C::consumers : 1];  // that of a D that is added to
+    const TensorMap* boxed[C::adds ? C::consumers : 1];  // that of a D that leaves by TMA
     uint64_t c_full[C::c_staged ? C::consumers : 1];  // that a piece of C is in the staging buffers
     Gathered gathered[C::k_parts > 1 ? 1 : 0];
 };

@@ -27,7 +27,7 @@ FUSED_NARROW = 32  # and one of these besides, for groups of few rows
 # product has a tile for each SM then. Not where K lies across A.
 FUSED_FINER_TO = 128
 ELEMENTS_WIDTH = 128  # of the widest tile whose C may come element by element
-ADDED_ROWS = 16  # of D in a box that leaves by TMA: is added to it, or stored
+BOXED_ROWS = 16  # of D in a box that leaves by TMA: is added to it, or stored
 RECORDS = 8  # of tiles that a CTA has room for: those at work and those that come next
 NARROW_ROWS = 64  # of a tile that warpgroups share, up to which they take no turns at its end alone
 # Where warpgroups share a tile, C comes to the staging buffers, in pieces of so many rows, by boxes

@@ -108,11 +108,14 @@ def may_box(problem: Problem, groups: Ints) -> Flags:
 def _tma_writes(columns: Columns, groups: Ints | slice) -> Flags:
     """Groups whose D of 32 bits TMA can write, or add to.
 
-    It writes whole 16-byte words, and steps from row to row no further than STRIDE_END bytes.
+    It takes rows by pairs and columns by 32 (cubin/src/epilogue/staging.cuh), and steps from pair
+    to pair no further than STRIDE_END bytes. What it added behind the end of a row would turn NaN
+    there into another.
     """
     wide = columns.d[groups] == TYPE_F32
-    near = columns.ldd[groups] * columns.sizes["d"][groups] < STRIDE_END
-    found: Flags = wide & near & columns.whole_words[groups]
+    near = 2 * columns.ldd[groups] * columns.sizes["d"][groups] < STRIDE_END
+    whole = (columns.m[groups] % 2 == 0) & (columns.n[groups] % 32 == 0)
+    found: Flags = wide & near & whole & columns.whole_words[groups]
     return found
 
 
@@ -140,7 +143,6 @@ def may_scale(problem: Problem, groups: Ints) -> Flags:
 def added(problem: Problem, groups: Ints) -> Flags:
     """Groups of D = alpha A B + D that the L2 adds up, where D lies: of 32 bits.
 
-    TMA adds whole 16-byte words: what it adds behind the end of a row turns NaN there into another.
     Long sums are added, the fewer of all such D the L2 holds the longer they have to be; and of
     those that are not so long the longest of the problem, for a share of such D that their K
     decides: the L2 adds them while other tiles read C.

@@ -306,7 +306,8 @@ def _steps(launches: Grid, asked: Asked) -> tuple[Mapping[str, Floats], Flags, F
 
     C may be in the sum already: what joins it on the way does so while the other warpgroup
     multiplies, and costs nothing. Nor does a bias that joins it, or comes with alpha: with the
-    former D is as finished as without one.
+    former D is as finished as without one. A C of 32 bits keeps stages of the ring from the other
+    warpgroup that multiplies meanwhile.
     """
     kernel, parts, steps = launches.kernel, launches.parts, dict(asked.steps)
     finished, first = asked.finished, np.zeros(len(parts), bool)
@@ -322,6 +323,8 @@ def _steps(launches: Grid, asked: Asked) -> tuple[Mapping[str, Floats], Flags, F
         steps["bias"] = steps["bias"] * ~(joins | scales)
         else_plain = np.asarray(steps.get("element", 0.0) + steps.get("relu", 0.0)) == 0
         finished = finished & ~(joins & else_plain & ~first)
+    if "c4" in steps and kernel.pingpong:
+        steps["c4_beside"] = steps.pop("c4")
     return steps, finished, scales
 
 

@@ -738,11 +738,11 @@ def test_in_place_a_last_row_has_the_same_bits_every_time_whatever_lies_behind_i
 
 
 # Around the edges of a warpgroup's 64 columns, of boxes, and of tiles; many of each, so that a CTA
-# has tiles that are added and others in turn.
+# has tiles that are added and others in turn; the last cannot be.
 ADDED_SHAPES = [
-    (1, 4, 1024), (17, 64, 1024), (83, 68, 1088), (192, 256, 1417), (250, 196, 1024),
-    (257, 130, 2048), (513, 320, 1100), (64, 60, 16384), (130, 132, 8), (257, 260, 64),
-    (96, 512, 328),
+    (2, 32, 1024), (18, 64, 1024), (84, 96, 1088), (192, 256, 1417), (250, 224, 1024),
+    (258, 160, 2048), (514, 320, 1100), (64, 96, 16384), (130, 132, 8), (257, 260, 64),
+    (96, 512, 328), (1, 4, 1024), (83, 64, 1088), (250, 196, 1024),
 ]  # fmt: skip
 
 
@@ -769,10 +769,10 @@ def test_sums_of_32_bits_are_added_to_d_beside_others_and_the_same_every_time(
     right_and_alike(device, made, spec, 100)
 
 
-# Around the edges of boxes of 16 rows by 32 columns, of a warpgroup's 64 columns, and of tiles.
+# Around the edges of boxes of 16 rows by 64 columns and of tiles; the last cannot leave so.
 BOXED_SHAPES = [
-    (1, 4, 384), (17, 60, 400), (83, 68, 512), (192, 256, 1417), (250, 196, 1024),
-    (257, 132, 1536), (513, 320, 700), (64, 36, 1000),
+    (2, 32, 384), (18, 64, 400), (84, 96, 512), (192, 256, 1417), (250, 224, 1024),
+    (258, 160, 1536), (514, 320, 700), (64, 96, 1000), (1, 4, 384), (83, 64, 512), (250, 196, 1024),
 ]  # fmt: skip
 
 

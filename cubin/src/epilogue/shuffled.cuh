@@ -28,10 +28,15 @@ __device__ __forceinline__ void store_shuffled(float (&sums)[count], uint32_t m0
     const int lines = static_cast<int>(d.n - line), left = static_cast<int>(min(width, d.m - m0));
     const uint64_t to = d.address + (line * d.ld + m0) * Output::size + thread % 4 * 16;
     const uint64_t other = to + 8 * d.ld * Output::size;
+    // Of eight lines 256 bytes, as far as the tile goes, then of the other eight (docs/kernel.md).
+    constexpr uint32_t most = 256 / SHUFFLED_BYTES * run;
 #pragma unroll
-    for (uint32_t begin = 0; begin < width; begin += run) {
-        const bool there = left > static_cast<int>(begin);
-        ptx::store_128(to + begin * Output::size, word_of<Output>(sums + begin / 2), there && lines > 0);
-        ptx::store_128(other + begin * Output::size, word_of<Output>(sums + begin / 2 + 2), there && lines > 8);
-    }
+    for (uint32_t from = 0; from < width; from += most)
+#pragma unroll
+        for (uint32_t half = 0; half < 2; ++half)
+#pragma unroll
+            for (uint32_t begin = from; begin < from + most && begin < width; begin += run)
+                ptx::store_128((half ? other : to) + begin * Output::size,
+                               word_of<Output>(sums + begin / 2 + 2 * half),
+                               left > static_cast<int>(begin) && lines > static_cast<int>(8 * half));
 }

@@ -33,12 +33,20 @@ struct Corners {
     }
 };
 
-// Writes 16 rows of sums as they are, `row` rows down.
-__device__ __forceinline__ void stage_sums(const Corners& corners, uint32_t row,
-                                           const float (&v)[8]) {
+// A box of D that leaves by TMA: BOXED_ROWS rows by 64 columns of f32, the even rows before the odd ones, 256 bytes
+// each, of which every 128 are swizzled. So TMA has 256 bytes of a row at one time, which the L2 adds to D in less time
+// than twice 128, and the four rows that a warp writes at one time share no bank.
+constexpr uint32_t D_BOX_BYTES = BOXED_ROWS * 256;
+static_assert(BOXED_ROWS == 16, "what wgmma leaves side by side");
+
+// Writes 16 rows of sums to such a box, which begins with the swizzle.
+__device__ __forceinline__ void stage_box(uint32_t box, uint32_t thread, const float (&v)[8]) {
+    const uint32_t lane = thread % 32, warp = thread / 32, half = warp / 2, pair = lane % 4;
+    const uint32_t chunk = (warp % 2 * 4 + lane / 16) ^ (2 * pair + half);
+    const uint32_t to = box + pair * 256 + half * 128 + chunk * 16 + lane / 4 % 4 * 4;
 #pragma unroll
     for (int i = 0; i < 8; ++i)
-        ptx::store_shared(corners.to[i / 2 % 2][i % 2] + (row + i / 4 * 8) * 128, v[i]);
+        ptx::store_shared((i / 2 % 2 ? to ^ 32 : to) + i % 2 * 8 * 256 + i / 4 * 4 * 256, v[i]);
 }
 
 // The 16 bytes of a row of 128 that a lane addresses where matrices of 16 rows by a warp's 16 columns of 16
@@ -53,12 +61,16 @@ __device__ __forceinline__ uint32_t matrix_row(uint32_t buffer, uint32_t thread)
 template <class Output, int buffer_rows>
 __device__ __forceinline__ void stage_rows(uint32_t buffer, uint32_t row, uint32_t thread,
                                            const float (&v)[8]) {
-    if constexpr (Output::half)
+    if constexpr (Output::half) {
         ptx::store_matrices_transposed(matrix_row(buffer, thread) + row * 128,
                                        Output::pack(v[0], v[1]), Output::pack(v[2], v[3]),
                                        Output::pack(v[4], v[5]), Output::pack(v[6], v[7]));
-    else
-        stage_sums(Corners(buffer + row * 128, thread, buffer_rows), 0, v);
+    } else {
+        const Corners corners(buffer + row * 128, thread, buffer_rows);
+#pragma unroll
+        for (int i = 0; i < 8; ++i)
+            ptx::store_shared(corners.to[i / 2 % 2][i % 2] + i / 4 * 8 * 128, v[i]);
+    }
 }
 
 // The same of what a gate has multiplied: 32 columns, of every four numbers the first two.

@@ -92,19 +92,22 @@ __device__ __forceinline__ void tensor_load_multicast(uint32_t to, const void* m
 
 // Adds a box of f32 to global memory. Sums are rounded to nearest and subnormal numbers kept (measured on an
 // H200; what red.global.add.f32 flushes to zero comes out right here). NaN loses its payload.
-__device__ __forceinline__ void tensor_add(const void* map, uint32_t from, int x, int y) {
+__device__ __forceinline__ void tensor_add(const void* map, uint32_t from, int x, int y, int z,
+                                           int w) {
     asm volatile(
-        "cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group [%0, {%2, %3}], [%1];" ::
-            "l"(map),
-        "r"(from), "r"(x), "r"(y)
+        "cp.reduce.async.bulk.tensor.4d.global.shared::cta.add.tile.bulk_group"
+        " [%0, {%2, %3, %4, %5}], [%1];" ::"l"(map),
+        "r"(from), "r"(x), "r"(y), "r"(z), "r"(w)
         : "memory");
 }
 
 // Writes a box to global memory, as far as the map goes.
-__device__ __forceinline__ void tensor_store(const void* map, uint32_t from, int x, int y) {
+__device__ __forceinline__ void tensor_store(const void* map, uint32_t from, int x, int y, int z,
+                                             int w) {
     asm volatile(
-        "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%2, %3}], [%1];" ::"l"(map),
-        "r"(from), "r"(x), "r"(y)
+        "cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group"
+        " [%0, {%2, %3, %4, %5}], [%1];" ::"l"(map),
+        "r"(from), "r"(x), "r"(y), "r"(z), "r"(w)
         : "memory");
 }
 

@@ -13,7 +13,7 @@ struct Templates {
     TensorMap eights;         // all such eights of a CTA's tile
     TensorMap c16[WIDTHS];    // like A's, of elements of 16 bits
     TensorMap c32[WIDTHS];    // and of 32
-    TensorMap added;          // of a D that leaves by TMA
+    TensorMap boxed;          // of a D that leaves by TMA
 };
 
 // Builds the maps of A, B and C of every group. Launched with MAP_THREADS threads per CTA. The maps are
@@ -76,10 +76,16 @@ extern "C" __global__ void __launch_bounds__(MAP_THREADS)
         } else {
             const bool wide = groups.type_c[group] == TYPE_F32;
             const uint32_t c_box = groups.c_box[group];
-            const TensorMap& from = c_box == WIDTHS ? templates.added
-                                    : wide          ? templates.c32[c_box]
-                                                    : templates.c16[c_box];
-            matrix(from, groups.ptr_c[group], n, m, groups.ld_c[group] * (wide ? 4 : 2));
+            const uint64_t row_bytes = groups.ld_c[group] * (wide ? 4 : 2);
+            if (c_box < WIDTHS) {
+                matrix((wide ? templates.c32 : templates.c16)[c_box], groups.ptr_c[group], n, m, row_bytes);
+            } else {
+                // Of 32 columns, of which two lie side by side in a box; rows by pairs, the even ones first.
+                matrix(templates.boxed, groups.ptr_c[group], 32, n / 32, 128);
+                ptx::tensor_map_extent<2>(map, m / 2);
+                ptx::tensor_map_stride<1>(map, 2 * row_bytes);
+                ptx::tensor_map_stride<2>(map, row_bytes);
+            }
         }
     }
     __syncthreads();

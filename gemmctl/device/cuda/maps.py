@@ -11,8 +11,8 @@ from gemmctl.device.cuda.gpu import Gpu
 from gemmctl.device.cuda.tensormaps import encode_map
 from gemmctl.device.cuda.uploading import Ready
 from gemmctl.kernels.constants import (
-    ADDED_ROWS,
     BOX_ROWS,
+    BOXED_ROWS,
     K_TILE,
     MAP_BYTES,
     MAP_THREADS,
@@ -131,7 +131,7 @@ def _boxes(kernel: Kernel) -> list[Box]:
         *((kernel.operand, box) for box in (*a, *runs, b, *pairs)),
         *(("bf16", (64, width)) for width in widths),  # of C, 128 bytes wide
         *(("f32", (32, width)) for width in widths),
-        ("f32", (32, ADDED_ROWS)),
+        ("f32", (32, 2, BOXED_ROWS // 2, 2)),  # the even rows of 64 columns, then the odd ones
     ]
 
 
