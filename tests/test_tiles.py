@@ -466,6 +466,7 @@ def large(**changes: object) -> str:
         ("128x192-c2p", {"m": 16 * 184}, WORDS),  # tiles of 184 rows are no whole boxes
         ("128x192-c2p", {"m": 3071}, WORDS),  # TMA takes rows by pairs,
         ("128x192-c2p", {"n": 2800}, WORDS),  # columns by 32,
+        ("128x192-c2p", {"n": 2814, "ldd": 2816}, 0),
         ("128x192-c2p", {"ldd": 2818}, 0),  # and whole words,
         ("128x192-c2p", {"ldd": 2**37 - 4}, TILE_BOXED),
         ("128x192-c2p", {"ldd": 2**37}, WORDS),  # and steps no further
