@@ -16,7 +16,7 @@ from gemmctl.kernels.cubins import Kernel
 from gemmctl.lists.problem import Problem
 from gemmctl.planning import cost, playing
 from gemmctl.planning.arrays import ALONE, Ints
-from gemmctl.planning.cost import FITTED, Constants
+from gemmctl.planning.cost import FITTED, LONG_SLICES, Constants
 from gemmctl.planning.epilogue import ADDED_K
 from gemmctl.planning.order import PANEL_ROWS, come_first
 from gemmctl.planning.playing import PLAYED
@@ -32,7 +32,17 @@ KERNELS = cubins.manifest().kernels
 NOTHING = dict.fromkeys((field.name for field in fields(Constants)), 0.0)
 AT_ONCE = dict.fromkeys((name for name in NOTHING if name.endswith("_bytes")), inf)
 SHARES = dict.fromkeys(
-    ("write", "lined", "shuffled", "boxed", "gather_memory", "gather_across"), 1.0
+    (
+        "write",
+        "lined",
+        "shuffled",
+        "boxed",
+        "gather_memory",
+        "gather_across",
+        "split_across",
+        "wave_long",
+    ),
+    1.0,
 )
 IDEAL = Constants(**{**NOTHING, **AT_ONCE, **SHARES})
 BOTH = ("128x256", "128x256-c2")  # without clusters and with
@@ -599,6 +609,25 @@ def test_operands_that_are_exchanged_take_longer_where_k_is_contiguous_in_both(
     assert cost.estimate(launch, some, constants) == pytest.approx(latency + 10 * SLICE)
 
 
+@pytest.mark.parametrize(
+    ("name", "slices", "columns", "share"),
+    [
+        ("128x256-c2x", LONG_SLICES, 128, 0.5),
+        ("128x192-c2px", LONG_SLICES, 128, 0.5),
+        ("128x256-c2x", LONG_SLICES - 1, 128, 1),
+        ("128x256-x", LONG_SLICES, 128, 1),
+        ("128x256-c2", LONG_SLICES, 128, 1),
+        ("128x256-c2x", LONG_SLICES, 133 * 128, 1),  # several waves
+    ],
+)
+def test_clusters_that_exchange_operands_take_less_of_long_k_in_one_wave(
+    name: str, slices: int, columns: int, share: float
+) -> None:
+    group = f"m: {columns}, n: 128, k: {slices * 64}"
+    less = cycles(group, name=name, constants=replace(WAVE, wave_long=0.5))
+    assert less == pytest.approx(share * cycles(group, name=name, constants=WAVE))
+
+
 def test_ctas_that_share_k_wait_longer_for_what_it_lies_across() -> None:
     slow = replace(WAVE, memory_bytes=1e-3)
     of = kernel("64x128-k2x", layouts=("col", "row"))
@@ -675,6 +704,22 @@ def test_ctas_that_add_up_several_sums_wait_for_parts_once() -> None:
     constants = replace(IDEAL, later_sum=1e6)  # of 320 sums on 132 CTAs
     taken = cycles(tiles(20, k=64 * 64), splits=4, constants=constants)
     assert taken == pytest.approx(1e6, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "splits", "share"),
+    [("col", "row", 4, 0.5), ("col", "col", 4, 0.5), ("row", "row", 4, 1), ("col", "row", 1, 1)],
+)
+def test_split_sums_take_less_where_k_lies_across_a(
+    a: str, b: str, splits: int, share: float
+) -> None:
+    of = kernel("128x256-c2", layouts=(a, b))
+    some = make_problem(f"m: 256, n: 256, k: 4096, a_layout: {a}, b_layout: {b}")
+    launch = cut_as(some, np.arange(1), of, Choice(of.name, 256, splits))
+    less, all_of_it = (
+        cost.estimate(launch, some, replace(IDEAL, split_across=of_it)) for of_it in (0.5, 1)
+    )
+    assert less == pytest.approx(share * all_of_it)
 
 
 def test_a_long_sum_alone_on_the_gpu_is_worth_splitting() -> None:

@@ -20,6 +20,7 @@ from gemmctl.planning.work import Asked, Work, asked_of, work_of
 CLOCK_HZ = 1.98e9  # of a cycle below: an H200's highest
 PLAIN = frozenset(("value", "stored_byte"))  # the steps of plain sums
 COMPUTED = frozenset(("bias", "relu", "gelu", "gelu_tanh", "silu"))  # of a value's steps
+LONG_SLICES = 32  # of K, from which clusters that exchange operands take less time in one wave
 WAVE_POWER = 3.0  # of a mean of what a K tile waits for, that is nearly the longest of it
 
 
@@ -90,6 +91,7 @@ class Constants:
     latest_part: float = 9000.0  # and cycles, at most
     later_sum: float = 7000.0  # more where some CTA has a part before it
     sum_value: float = 0.9  # of each part that is added up
+    split_across: float = 0.85  # share of what a launch with such sums takes if K lies across A
     # The same where CTAs of a cluster share K
     gather_latency: float = 700.0
     gather_value: float = 0.2
@@ -111,6 +113,7 @@ class Constants:
     wave_stage: float = 1560.0  # until a stage of the ring is full, from when it is free
     wave_slow: float = 1920.0  # more of what comes from memory where both CTAs of a cluster wait
     wave_known: float = 660.0  # more of what the L2 has already where operands are exchanged
+    wave_long: float = 0.9  # share of all where clusters exchange operands, from LONG_SLICES on
     wave_gathered: float = 650.0  # more where CTAs of a cluster share K
     wave_exposed: float = 0.325  # of the K tiles' time and that of the bytes from memory
     # What overlaps
@@ -402,7 +405,9 @@ def together(work: Work, times: Times, busy: Floats, constants: Constants) -> Fl
     moving = _both(
         np.maximum(np.maximum(busy - adding, stored), drawn), memory, constants.exposed_memory
     )
-    found: Floats = latency + ends + moving + adding
+    parts_across = np.logical_or.reduceat(split & work.a_across, work.starts)
+    share = np.where(parts_across, constants.split_across, 1.0)
+    found: Floats = share * (latency + ends + moving + adding)
     if constants.wave_multiply and work.one_wave.any():
         found = np.where(work.one_wave, _one_wave(work, constants), found)
     return found
@@ -440,7 +445,10 @@ def _one_wave(work: Work, constants: Constants) -> Floats:
     read = (work.read + constants.tall * work.tall) * (1 + constants.wave_across * work.across)
     memory = np.add.reduceat(read, work.starts) / constants.memory_bytes / work.sms
     last = last + _stored(work, constants)  # all at one time, when hardly anybody multiplies
-    return constants.wave_latency + last + _both(longest, memory, constants.wave_exposed)
+    long = (work.k_tiles >= LONG_SLICES) & work.exchanged & work.joint
+    share = np.where(np.logical_or.reduceat(long, work.starts), constants.wave_long, 1.0)
+    moving = _both(longest, memory, constants.wave_exposed)
+    return share * (constants.wave_latency + last + moving)
 
 
 def _stored(work: Work, constants: Constants) -> Floats:

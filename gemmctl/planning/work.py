@@ -116,6 +116,7 @@ class Work:
     computing: Floats  # warpgroups on an SM that have a tile to store where each CTA has one
     exchanged: bool  # whether operands are,
     along: bool  # and K is contiguous in both
+    a_across: bool  # whether K lies across A
     across: Floats  # share of the bytes of operands that K lies across, where CTAs share it
     lines: Flags  # whether D is written by columns, then, in whole lines
     shuffled: Flags  # the same, with rows of A that come shuffled
@@ -266,6 +267,7 @@ def work_of(launches: Grid, asked: Asked, starts: Ints = ALONE, beside: bool = F
         computing=(1 if kernel.pingpong else kernel.consumers) * on_sm.astype(np.float64),
         exchanged=kernel.d_across,
         along=kernel.d_across and not (kernel.a_across or kernel.b_across),
+        a_across=kernel.a_across,
         across=_across(kernel, asked),
         lines=kernel.d_across & (launches.widths * size_d % LINE_BYTES == 0),
         shuffled=in_runs,
