@@ -395,7 +395,10 @@ def together(work: Work, times: Times, busy: Floats, constants: Constants) -> Fl
     ends = np.maximum.reduceat(np.where(split, 0.0, times.end), work.starts)
     latency = constants.launch_latency + constants.cluster_latency * work.clustered
     adding: Floats = np.zeros_like(busy)
+    share: Floats = np.ones_like(busy)
     if split.any():
+        across = np.logical_or.reduceat(split & work.a_across, work.starts)
+        share = np.where(across, constants.split_across, share)
         rounds = np.ceil(np.add.reduceat(work.sums, work.starts) / work.clusters)
         wait, add_up = (
             np.maximum.reduceat(np.where(split, of, 0.0), work.starts)
@@ -405,8 +408,6 @@ def together(work: Work, times: Times, busy: Floats, constants: Constants) -> Fl
     moving = _both(
         np.maximum(np.maximum(busy - adding, stored), drawn), memory, constants.exposed_memory
     )
-    parts_across = np.logical_or.reduceat(split & work.a_across, work.starts)
-    share = np.where(parts_across, constants.split_across, 1.0)
     found: Floats = share * (latency + ends + moving + adding)
     if constants.wave_multiply and work.one_wave.any():
         found = np.where(work.one_wave, _one_wave(work, constants), found)
