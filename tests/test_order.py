@@ -19,6 +19,7 @@ from gemmctl.planning.order import (
     STEADY_WAVES,
 )
 from gemmctl.planning.tiles import Launch
+from gemmctl.planning.tiling import Choice, Machine
 from support import cut_as, make_problem
 
 
@@ -53,7 +54,7 @@ def test_tiles_go_in_panels_of_rows_each_panel_along_all_of_b_and_the_next_one_b
     panel, wide, of = PANEL_ROWS // 256, 4, kernel("128x256")
     high = 2 * panel + 3
     some = make_problem(f"m: {256 * high}, n: {of.columns_per_tile * wide}, k: 64")
-    tiles = launch_of(some, of).tiles
+    tiles = cut_as(some, np.arange(1), of, Choice(of.name, 256), Machine(66)).tiles
     places = [(int(t["m0"]) // 256, int(t["n0"]) // of.columns_per_tile) for t in tiles]
     there, back = range(wide), range(wide)[::-1]
     ways = [(range(panel), there), (range(panel, 2 * panel), back), (range(2 * panel, high), there)]
@@ -64,9 +65,39 @@ def test_tiles_go_in_panels_of_rows_each_panel_along_all_of_b_and_the_next_one_b
 def test_a_panel_of_narrow_tiles_has_more_of_them(width: int) -> None:
     of = kernel("128x256")
     some = make_problem(f"m: {4 * PANEL_ROWS}, n: {2 * of.columns_per_tile}, k: 64")
-    tiles = launch_of(some, of, width=width).tiles
+    tiles = cut_as(some, np.arange(1), of, Choice(of.name, width), Machine(16)).tiles
     panel = tiles["m0"][: int((tiles["n0"] == 0).argmin())]
     assert PANEL_ROWS <= len(panel) * tiles["width"][0] < PANEL_ROWS + width
+
+
+# Of 64x256 in a wave: rows and columns of tiles of 128 by 64, and rows of a panel. What 16 of them
+# draw together are rows of A and of B, of the panel that draws most.
+IN_STEP = [
+    (8, 4, 4),  # 4 of 128 and 4 of 64: 768, where 8 and 2 would be 1152
+    (8, 16, 4),
+    (16, 2, 8),  # 8 and 2, where 16 and 1 would be 2112
+    (6, 20, 4),  # 4 and 4, then 2 and 8: 768, where 6 and 3 would be 960
+    (5, 24, 5),  # 5 and 4: 896, where 3 and 6 would be 768: too little
+]
+
+
+@pytest.mark.parametrize(("high", "wide", "panel"), IN_STEP)
+def test_tiles_of_a_wave_go_in_panels_of_which_a_gpc_draws_least(
+    high: int, wide: int, panel: int
+) -> None:
+    tiles = launch_of(
+        make_problem(f"m: {128 * high}, n: {64 * wide}, k: 4096"), kernel("64x256"), width=128
+    ).tiles
+    column = tiles["m0"][: int((tiles["n0"] == 0).argmin())]
+    assert column.tolist() == [128 * i for i in range(panel)]
+
+
+@pytest.mark.parametrize(("name", "sms"), [("128x256-c2", 132), ("64x256", 20)])
+def test_clusters_and_several_waves_keep_their_panels(name: str, sms: int) -> None:
+    of = kernel(name)
+    some = make_problem(f"m: 1024, n: {4 * of.columns_per_tile}, k: 4096")
+    tiles = cut_as(some, np.arange(1), of, Choice(name, 128), Machine(sms)).tiles
+    assert tiles["m0"][:8].tolist() == [128 * i for i in range(8)]
 
 
 def test_long_sums_come_first() -> None:

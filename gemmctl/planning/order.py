@@ -5,14 +5,19 @@ from __future__ import annotations
 import numpy as np
 
 from gemmctl.kernels.constants import K_TILE
+from gemmctl.kernels.cubins import Kernel
 from gemmctl.lists.problem import Problem
-from gemmctl.planning.arrays import ALONE, Flags, Ints, ceil_div, each, within
+from gemmctl.planning.arrays import ALONE, Flags, Floats, Ints, ceil_div, each, within
 from gemmctl.planning.epilogue import added
 from gemmctl.planning.tiling import Grid, seen
 
 LONG_K = 1024  # a tile of at least this K is worth scheduling; shorter ones are latency-bound
 LONG_SHARE = 8  # of a cluster's time, by the part of it that a tile takes which has to come first
 PANEL_ROWS = 2048  # rows of A that stay live while B streams past: all tiles at work are a square
+GPC_SMS = 16  # SMs of a GPC, whose loads of the same bytes at one time are one to the L2, or 18
+# Share of what a GPC's tiles draw up to which other panels pay: 96 lists took 0.974 of the time so,
+# 57 others, with shares of more, 1.005 and up to 1.14 (H200, docs/kernel.md).
+LESS_DRAWN = 0.8
 FEW_ROWS = 600  # rows of A below which B's bytes take longer than its multiplications
 # Up to which groups are spread among others where K is STEADY_K and more, in STEADY_WAVES of tiles
 # and more. With those up to FEW_ROWS 20 lists took 1.02 there, up to 1.05; but with K of 768 and
@@ -96,11 +101,17 @@ def _among(some: Flags, until: float) -> Ints:
 def places(planned: Grid, in_runs: Ints) -> tuple[Ints, Ints]:
     """First row and column of every whole tile, group after group as in ``in_runs``.
 
-    Tiles of a group go in panels of about PANEL_ROWS rows, each panel along all of B and the next
-    one back, so that the tiles at work at one time form a square and read the least.
+    Tiles of a group go in panels of some rows, each panel along all of B and the next one back, so
+    that the tiles at work at one time form a square and read the least: of several waves in panels
+    of about PANEL_ROWS rows, of one as ``_panels_in_step`` says.
     """
     high, wide, widths = (of[in_runs] for of in (planned.high, planned.wide, planned.widths))
     full = -(-PANEL_ROWS // widths)  # rows of tiles in a panel
+    in_step = planned.waves <= 1 and planned.kernel.cluster == 1 and not planned.slots
+    if in_step and len(some := np.flatnonzero(high > 1)) > 0:
+        full[some] = _panels_in_step(
+            full[some], high[some], wide[some], widths[some], planned.kernel
+        )
     panels = ceil_div(high, full)
     of = np.repeat(np.arange(len(in_runs)), panels)  # group of each panel
     panel = within(panels)
@@ -114,3 +125,30 @@ def places(planned: Grid, in_runs: Ints) -> tuple[Ints, Ints]:
     tall = rows[by]
     m0 = np.repeat(above[by], tall) + within(tall) * np.repeat(widths[of][by], tall)
     return m0, np.repeat(along * planned.kernel.columns_per_tile, tall)
+
+
+def _panels_in_step(full: Ints, high: Ints, wide: Ints, widths: Ints, kernel: Kernel) -> Ints:
+    """Rows of tiles in a panel of each group, elsewhere ``full``, where all are at work at once.
+
+    CTAs without a cluster fill one GPC after the other and stay in step, so that what counts is how
+    many rows of A and of B the tiles of a GPC draw together: those of the panel that draws most, or
+    of the last, lower one. (What a cluster multicasts is not joined with other loads.)
+    """
+    together = GPC_SMS // kernel.ctas  # tiles that a GPC has
+    high, across, widths = (of[:, None] for of in (high, wide, widths))
+    all_wide = together / across * widths + across * kernel.rows  # where it has several panels
+
+    def drawn(tall: Ints) -> Floats:
+        part = tall * widths + np.minimum(across, -(-together // tall)) * kernel.rows
+        found: Floats = np.where(tall * across < together, all_wide, part)
+        return found
+
+    def most(rows: Ints) -> Floats:
+        rows = np.minimum(rows, high)
+        return np.maximum(drawn(rows), drawn(high - (ceil_div(high, rows) - 1) * rows))
+
+    rows = np.arange(high.max(), 0, -1)  # of as good panels the highest
+    drawn_so = most(rows)
+    least = np.argmin(drawn_so, axis=1)
+    pays = drawn_so.min(axis=1) <= LESS_DRAWN * most(full[:, None])[:, 0]
+    return np.where(pays, rows[least], full)
