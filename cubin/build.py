@@ -83,10 +83,10 @@ PLAIN: Layouts = ("row", "col", "row")  # K is contiguous in A and B
 ACROSS: list[Layouts] = [("row", "row", "row"), ("col", "col", "row"), ("col", "row", "row")]
 # D by columns is what the plan may make of a D by rows: the product with its operands exchanged.
 EXCHANGED: list[Layouts] = [(a, b, "col") for a, b, _ in (PLAIN, *ACROSS)]
-# Of kernels for few tiles. Where K lies across A, the exchanged ones alone, with a third of the
-# code; across B alone those by rows, too, which are faster for few rows and have what is fused
-# (then 64x128-k4x gains nothing).
-FEW_TILES: list[Layouts] = [PLAIN, ACROSS[0], *EXCHANGED[1:]]
+# Of kernels for few tiles, which are all that are exchanged where K lies across only. 64x128-k4
+# gains nothing by rows where it lies across A, nor exchanged where it lies across B alone.
+FEW_TILES: list[Layouts] = [PLAIN, *ACROSS, *EXCHANGED[1:]]
+FEWER: list[Layouts] = [PLAIN, ACROSS[0], EXCHANGED[1], EXCHANGED[3]]
 
 # The kernels around the GEMM, and their sources in src/support/.
 SUPPORT = {
@@ -208,7 +208,7 @@ VARIANTS = [
     Variant(128, 256, 2, cluster=2, **COPYING),
     Variant(64, 128, 1, ctas_per_sm=2, layouts=[PLAIN, ACROSS[0]]),
     Variant(64, 128, 1, k_parts=2, layouts=FEW_TILES),
-    Variant(64, 128, 1, k_parts=4, layouts=[PLAIN, ACROSS[0], EXCHANGED[1], EXCHANGED[3]]),
+    Variant(64, 128, 1, k_parts=4, layouts=FEWER),
     Variant(64, 256, 1, layouts=FEW_TILES),
     Variant(64, 256, 2, layouts=EXCHANGED[:1], **PINGPONG),
 ]

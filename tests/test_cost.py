@@ -40,6 +40,7 @@ SHARES = dict.fromkeys(
         "gather_memory",
         "gather_across",
         "split_across",
+        "wave_load_across",
         "wave_long",
     ),
     1.0,

@@ -1109,8 +1109,9 @@ def test_there_is_a_map_for_every_width_of_a_ctas_share_and_of_c_for_b_gates_and
     shuffled = [(code, (K_TILE, 2, 4, 4, count)) for count in runs]
     of_b = [(K_TILE, kernel.rows), (K_TILE, 8, 2), (K_TILE, 8, 2, kernel.rows // 16)]
     of_c = [*((code, (64, width)) for width in widths), *((f32, (32, width)) for width in widths)]
-    boxed = (f32, (32, 2, BOXED_ROWS // 2, 2))  # of two blocks of columns, and every other row
-    assert driver.encoded == [*of_a, *shuffled, *((code, box) for box in of_b), *of_c, boxed]
+    # Of two blocks of columns: of rows, and of every other one.
+    boxed = [(f32, (32, 2, BOXED_ROWS)), (f32, (32, 2, BOXED_ROWS // 2, 2))]
+    assert driver.encoded == [*of_a, *shuffled, *((code, box) for box in of_b), *of_c, *boxed]
 
 
 def test_a_map_that_the_driver_refuses_is_an_error(driver: Driver) -> None:

@@ -102,7 +102,7 @@ def test_of_a_d_that_tma_stores_there_is_a_map_in_the_place_of_cs() -> None:
     ]
     assert boxed == [True, False]
     assert (table.ptr_c == table.ptr_d).tolist() == boxed
-    assert (table.c_box == WIDTHS).tolist() == boxed
+    assert (table.c_box == WIDTHS + 1).tolist() == boxed
     assert (int(table.ld_c[0]), int(table.type_c[0])) == (2820, TYPE_F32)
 
 

@@ -413,8 +413,9 @@ def test_kinds_have_room_for_all_that_there_are() -> None:
     [
         ({}, TILE_ADDED),
         ({"m": 62, "alpha": -2, "n": 96, "ldd": 100}, TILE_ADDED),
-        ({"m": 63}, WORDS | FUSED | PLUS),  # TMA takes rows by pairs
-        ({"n": 80}, WORDS | FUSED | PLUS),  # and columns by 32
+        ({"m": 63}, TILE_ADDED),
+        ({"m": 1}, TILE_ADDED),
+        ({"n": 80}, WORDS | FUSED | PLUS),  # TMA takes columns by 32
         # The L2 adds more slowly than memory moves D.
         ({"k": ADDED_K - 1}, WORDS | FUSED | PLUS),
         ({"beta": 2}, WORDS | FUSED | PLUS),
@@ -543,8 +544,7 @@ def test_beside_others_shorter_sums_are_added_up_to_a_share_of_d_that_their_k_de
 def test_the_more_of_d_the_l2_holds_the_shorter_are_sums_that_it_adds(
     m: float, k: float, added: bool, alpha: int
 ) -> None:
-    rows = int(m // 2 * 2)
-    group = f"m: {rows}, n: 4096, k: {int(k)}, d: f32, beta: 1, inplace: true, alpha: {alpha}"
+    group = f"m: {int(m)}, n: 4096, k: {int(k)}, d: f32, beta: 1, inplace: true, alpha: {alpha}"
     launch = launch_of(make_problem(group), kernel("128x256", "f32"))
     assert set((launch.tiles["flags"] & TILE_ADDED > 0).tolist()) == {added and alpha != 0}
 
@@ -1232,7 +1232,7 @@ def test_no_tile_is_lowered_to_a_height_without_code() -> None:
     assert set(launch.tiles["width"].tolist()) == {104}
 
 
-@pytest.mark.parametrize(("ldd", "added"), [(2**37 - 4, True), (2**37, False)])
+@pytest.mark.parametrize(("ldd", "added"), [(2**38 - 4, True), (2**38, False)])
 @pytest.mark.usefixtures("nothing_held")
 def test_what_has_rows_too_far_apart_for_tma_is_not_added_where_it_lies(
     ldd: int, added: bool

@@ -78,7 +78,7 @@ struct Groups {
     const uint32_t* type_c;
     const uint64_t* ptr_bias;
     const uint32_t* gate;
-    const uint32_t* c_box;  // the same of C; WIDTHS: of a D that leaves by TMA
+    const uint32_t* c_box;  // of C; WIDTHS: of a D that TMA adds to, and 1 more: stores
 };
 
 // How a launch cuts the ring into stages: they are as long as the widest of its tiles needs, so that narrow

@@ -91,7 +91,7 @@ class Constants:
     latest_part: float = 9000.0  # and cycles, at most
     later_sum: float = 7000.0  # more where some CTA has a part before it
     sum_value: float = 0.9  # of each part that is added up
-    split_across: float = 0.85  # share of what a launch with such sums takes if K lies across A
+    split_across: float = 0.88  # share of what a launch with such sums takes if K lies across A
     # The same where CTAs of a cluster share K
     gather_latency: float = 700.0
     gather_value: float = 0.2
@@ -107,9 +107,10 @@ class Constants:
     wave_multiply: float = 1.07  # share of a K tile's multiplying; 0: there is no such form
     wave_load: float = 237.0  # that a K tile takes who loads,
     wave_load_by_two: float = 180.0  # where two do,
+    wave_load_across: float = 0.75  # share, of what K lies across and one multiplies by rows,
     wave_crossed: float = 0.0273  # and for each byte of rows that begin within a line
     wave_crowded: float = 0.08  # that a K tile takes for each byte that many CTAs draw,
-    wave_crowded_exchanged: float = 0.04  # where operands are exchanged
+    wave_crowded_exchanged: float = 0.04  # where operands are exchanged, or K lies across B
     wave_stage: float = 1560.0  # until a stage of the ring is full, from when it is free
     wave_slow: float = 1920.0  # more of what comes from memory where both CTAs of a cluster wait
     wave_known: float = 660.0  # more of what the L2 has already where operands are exchanged
@@ -424,10 +425,13 @@ def _one_wave(work: Work, constants: Constants) -> Floats:
     until_full = constants.wave_stage + constants.wave_slow * work.joint * work.fresh
     until_full = until_full + constants.wave_known * work.exchanged * (1 - work.fresh)
     load = np.where(work.by_two, constants.wave_load_by_two, constants.wave_load)
-    crowded = np.where(work.exchanged, constants.wave_crowded_exchanged, constants.wave_crowded)
+    by_one = work.lone & (work.a_across | work.b_across) & np.logical_not(work.exchanged)
+    load = load * np.where(by_one, constants.wave_load_across, 1.0)
+    spread = work.exchanged | work.b_across
+    crowded = np.where(spread, constants.wave_crowded_exchanged, constants.wave_crowded)
     drawing = each(work.clusters / work.sms, work.starts, work.whole)  # share of the SMs
     each_takes = (
-        constants.wave_multiply * work.multiply * work.sharing,
+        constants.wave_multiply * work.in_step * work.sharing,
         load + constants.wave_crossed * work.crossed * work.sharing,
         crowded * work.crowded * work.sharing,
         until_full / (work.stages - 1),

@@ -98,24 +98,28 @@ def may_shuffle(problem: Problem, groups: Ints, kernel: Kernel) -> Flags:
 
 
 def may_box(problem: Problem, groups: Ints) -> Flags:
-    """Groups whose D may leave by TMA: alpha A B of 32 bits, in whole words, with such a K."""
+    """Groups whose D TMA may store: alpha A B of 32 bits, in whole words, with such a K.
+
+    It takes rows by pairs, and steps from pair to pair.
+    """
     columns = problem.columns
     k, bare = columns.depth[groups], ~columns.more[groups]
     some_k = (k >= BOXED_K.start) & (k < BOXED_K.stop)
-    return bare & some_k & _tma_writes(columns, groups)
+    pairs = columns.m[groups] % 2 == 0
+    found: Flags = bare & some_k & pairs & _tma_writes(columns, groups, step=2)
+    return found
 
 
-def _tma_writes(columns: Columns, groups: Ints | slice) -> Flags:
+def _tma_writes(columns: Columns, groups: Ints | slice, step: int) -> Flags:
     """Groups whose D of 32 bits TMA can write, or add to.
 
-    It takes rows by pairs and columns by 32 (cubin/src/epilogue/staging.cuh), and steps from pair
-    to pair no further than STRIDE_END bytes. What it added behind the end of a row would turn NaN
-    there into another.
+    It takes columns by 32 (cubin/src/epilogue/staging.cuh), and steps over so many rows no further
+    than STRIDE_END bytes. What it added behind the end of a row would turn NaN there into another.
     """
     wide = columns.d[groups] == TYPE_F32
-    near = 2 * columns.ldd[groups] * columns.sizes["d"][groups] < STRIDE_END
-    whole = (columns.m[groups] % 2 == 0) & (columns.n[groups] % 32 == 0)
-    found: Flags = wide & near & whole & columns.whole_words[groups]
+    near = step * columns.ldd[groups] * columns.sizes["d"][groups] < STRIDE_END
+    whole = (columns.n[groups] % 32 == 0) & columns.whole_words[groups]
+    found: Flags = wide & near & whole
     return found
 
 
@@ -156,7 +160,7 @@ def added(problem: Problem, groups: Ints) -> Flags:
 def all_added(columns: Columns) -> Flags:
     """The same of all groups."""
     adds = columns.adds & (columns.d == TYPE_F32)
-    fit = adds & _tma_writes(columns, slice(None)) & (columns.depth > 0)
+    fit = adds & _tma_writes(columns, slice(None), step=1) & (columns.depth > 0)
     by_depth = np.argsort(-columns.depth * fit, kind="stable")
     elements = columns.m * columns.n * adds
     some = np.empty_like(fit)

@@ -90,7 +90,7 @@ class Tables:
     type_c: npt.NDArray[np.uint32]  # DType.code of C
     ptr_bias: npt.NDArray[np.uint64]  # 0: there is none
     gate: npt.NDArray[np.uint32]  # its place in GATES
-    c_box: npt.NDArray[np.uint32]  # the same of C; WIDTHS: of a D that leaves by TMA
+    c_box: npt.NDArray[np.uint32]  # of C; WIDTHS: of a D that TMA adds to, and 1 more: stores
     tiles: npt.NDArray[np.void]
     # What kernels read of their tiles (TILE's kinds), and the CPU of a tile's group.
     type_bias: npt.NDArray[np.uint32]  # the bias's DType.code
@@ -106,7 +106,8 @@ def build(launch: Launch, plan: Plan, base: int) -> Tables:
     if launch.kernel.d_across:
         a, b, lda, ldb = b, a, ldb, lda
 
-    boxed = _in_boxes(launch)
+    added, stored = _flagged(launch, TILE_ADDED), _flagged(launch, TILE_BOXED)
+    boxed = added | stored
 
     def address(offsets: Ints) -> npt.NDArray[np.uint64]:
         return offsets[groups].astype(np.uint64) + np.uint64(base)
@@ -130,29 +131,29 @@ def build(launch: Launch, plan: Plan, base: int) -> Tables:
         bias_along=columns.bias[groups].astype(np.uint32),
         activation=columns.activation[groups].astype(np.uint32),
         gate=columns.gate[groups].astype(np.uint32),
-        c_box=_c_boxes(launch, boxed),
+        c_box=_c_boxes(launch, added, stored),
         tiles=_with_biases(launch.tiles, columns, groups, address(layout.bias)),
     )
 
 
-def _in_boxes(launch: Launch) -> Flags:
-    """Groups whose D leaves by TMA, in boxes, as the tiles of each say; its map has C's place.
+def _flagged(launch: Launch, flag: int) -> Flags:
+    """Groups with a tile that has that flag.
 
     Not what ``epilogue.added`` says of the groups: of equal ones it may say it of some only, and
     where each has a launch of its own, all have the tiles of the first.
     """
     found = np.zeros(len(launch.groups), bool)
-    found[launch.tiles["group"][launch.tiles["flags"] & (TILE_ADDED | TILE_BOXED) > 0]] = True
+    found[launch.tiles["group"][launch.tiles["flags"] & flag > 0]] = True
     return found
 
 
-def _c_boxes(launch: Launch, boxed: Flags) -> npt.NDArray[np.uint32]:
-    """The box of C, or of a D that leaves in boxes."""
-    flags, group = launch.tiles["flags"], launch.tiles["group"]
+def _c_boxes(launch: Launch, added: Flags, stored: Flags) -> npt.NDArray[np.uint32]:
+    """The box of C, or of a D that leaves in boxes, whose map has C's place."""
     found = (launch.loaded // WIDTH_STEP - 1).astype(np.uint32)
     if launch.kernel.stages_c:
-        found[group[flags & TILE_C_IN_SUMS > 0]] = STAGED_BOX // WIDTH_STEP - 1
-    found[boxed] = WIDTHS
+        found[_flagged(launch, TILE_C_IN_SUMS)] = STAGED_BOX // WIDTH_STEP - 1
+    found[added] = WIDTHS
+    found[stored] = WIDTHS + 1
     return found
 
 

@@ -117,13 +117,15 @@ class Work:
     exchanged: bool  # whether operands are,
     along: bool  # and K is contiguous in both
     a_across: bool  # whether K lies across A
+    b_across: bool  # and across B
     across: Floats  # share of the bytes of operands that K lies across, where CTAs share it
     lines: Flags  # whether D is written by columns, then, in whole lines
     shuffled: Flags  # the same, with rows of A that come shuffled
     boxed: Flags  # whether D leaves by TMA
     unboxed: Flags  # whether threads store what might, in other tiles or kernels
     unaligned: bool  # whether B is read where it lies, however that is
-    multiply: Floats  # cycles of a K tile on the tensor cores
+    multiply: Floats  # cycles of a K tile on the tensor cores,
+    in_step: Floats  # and in a single wave, where a B that K lies across seems to be read twice
     slices: Ints  # K tiles of all CTAs together
     fed: Floats  # bytes that a CTA draws for a K tile
     fresh: Floats  # share of them that comes from memory
@@ -223,6 +225,7 @@ def work_of(launches: Grid, asked: Asked, starts: Ints = ALONE, beside: bool = F
     width = launches.rows / high
     # Narrow tiles wait for shared memory, which hands out all of B for few rows of A.
     cycles = np.maximum(width / 2, (WGMMA_ROWS + width) * 32 / SHARED_BYTES)
+    twice = np.maximum(width / 2, (2 * WGMMA_ROWS + width) * 32 / SHARED_BYTES)
     held = kernel.rows // (1 if kernel.pingpong else kernel.consumers)
     size, size_d = dtypes.BY_NAME[kernel.operand].size, dtypes.BY_NAME[kernel.output].size
     # Of A in a stage, with those that are not there: without, choices are as good (docs/kernel.md).
@@ -268,6 +271,7 @@ def work_of(launches: Grid, asked: Asked, starts: Ints = ALONE, beside: bool = F
         exchanged=kernel.d_across,
         along=kernel.d_across and not (kernel.a_across or kernel.b_across),
         a_across=kernel.a_across,
+        b_across=kernel.b_across,
         across=_across(kernel, asked),
         lines=kernel.d_across & (launches.widths * size_d % LINE_BYTES == 0),
         shuffled=in_runs,
@@ -275,6 +279,7 @@ def work_of(launches: Grid, asked: Asked, starts: Ints = ALONE, beside: bool = F
         unboxed=asked.may_box & ~(in_boxes | in_runs),
         unaligned=kernel.b_unaligned,
         multiply=kernel.rows // WGMMA_ROWS * (K_TILE // 16) * cycles,
+        in_step=kernel.rows // WGMMA_ROWS * (K_TILE // 16) * (twice if kernel.b_across else cycles),
         slices=slices,
         fed=fed,
         fresh=np.minimum(1.0, (asked.of_a + asked.of_b) / np.maximum(slices * fed, 1.0)),

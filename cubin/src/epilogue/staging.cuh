@@ -33,20 +33,25 @@ struct Corners {
     }
 };
 
-// A box of D that leaves by TMA: BOXED_ROWS rows by 64 columns of f32, the even rows before the odd ones, 256 bytes
-// each, of which every 128 are swizzled. So TMA has 256 bytes of a row at one time, which the L2 adds to D in less time
-// than twice 128, and the four rows that a warp writes at one time share no bank.
+// A box of D that leaves by TMA: BOXED_ROWS rows by 64 columns of f32, 256 bytes each, of which every 128 are swizzled.
+// So TMA has 256 bytes of a row at one time, which the L2 adds to D in less time than twice 128.
 constexpr uint32_t D_BOX_BYTES = BOXED_ROWS * 256;
 static_assert(BOXED_ROWS == 16, "what wgmma leaves side by side");
 
-// Writes 16 rows of sums to such a box, which begins with the swizzle.
+// Writes 16 rows of sums to such a box, which begins with the swizzle: in D's order or, `by_pairs`, the even rows before
+// the odd ones. Then the four rows that a warp writes at one time share no bank, else two and two of them do.
+template <bool by_pairs>
 __device__ __forceinline__ void stage_box(uint32_t box, uint32_t thread, const float (&v)[8]) {
-    const uint32_t lane = thread % 32, warp = thread / 32, half = warp / 2, pair = lane % 4;
-    const uint32_t chunk = (warp % 2 * 4 + lane / 16) ^ (2 * pair + half);
-    const uint32_t to = box + pair * 256 + half * 128 + chunk * 16 + lane / 4 % 4 * 4;
+    const uint32_t lane = thread % 32, warp = thread / 32;
+    const uint32_t line = lane % 4 * (by_pairs ? 2 : 4) + warp / 2;  // of the thread's first row, an even one
+    const uint32_t chunk = (warp % 2 * 4 + lane / 16) ^ line % 8;
+    const uint32_t to = box + line * 128 + chunk * 16 + lane / 4 % 4 * 4;
 #pragma unroll
-    for (int i = 0; i < 8; ++i)
-        ptx::store_shared((i / 2 % 2 ? to ^ 32 : to) + i % 2 * 8 * 256 + i / 4 * 4 * 256, v[i]);
+    for (int i = 0; i < 8; ++i) {
+        const int odd = i % 2, rows = by_pairs ? odd * 8 + i / 4 * 4 : odd + i / 4 * 8;
+        const bool other = i / 2 % 2 != (by_pairs ? 0 : odd);  // of two chunks that lie side by side but for the swizzle
+        ptx::store_shared((other ? to ^ 32 : to) + rows * 256, v[i]);
+    }
 }
 
 // The 16 bytes of a row of 128 that a lane addresses where matrices of 16 rows by a warp's 16 columns of 16

@@ -92,12 +92,11 @@ __device__ __forceinline__ void tensor_load_multicast(uint32_t to, const void* m
 
 // Adds a box of f32 to global memory. Sums are rounded to nearest and subnormal numbers kept (measured on an
 // H200; what red.global.add.f32 flushes to zero comes out right here). NaN loses its payload.
-__device__ __forceinline__ void tensor_add(const void* map, uint32_t from, int x, int y, int z,
-                                           int w) {
+__device__ __forceinline__ void tensor_add(const void* map, uint32_t from, int x, int y, int z) {
     asm volatile(
-        "cp.reduce.async.bulk.tensor.4d.global.shared::cta.add.tile.bulk_group"
-        " [%0, {%2, %3, %4, %5}], [%1];" ::"l"(map),
-        "r"(from), "r"(x), "r"(y), "r"(z), "r"(w)
+        "cp.reduce.async.bulk.tensor.3d.global.shared::cta.add.tile.bulk_group"
+        " [%0, {%2, %3, %4}], [%1];" ::"l"(map),
+        "r"(from), "r"(x), "r"(y), "r"(z)
         : "memory");
 }
 

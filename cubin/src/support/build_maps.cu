@@ -13,7 +13,8 @@ struct Templates {
     TensorMap eights;         // all such eights of a CTA's tile
     TensorMap c16[WIDTHS];    // like A's, of elements of 16 bits
     TensorMap c32[WIDTHS];    // and of 32
-    TensorMap boxed;          // of a D that leaves by TMA
+    TensorMap added;          // of a D that TMA adds to, and of one that it stores
+    TensorMap stored;
 };
 
 // Builds the maps of A, B and C of every group. Launched with MAP_THREADS threads per CTA. The maps are
@@ -80,11 +81,17 @@ extern "C" __global__ void __launch_bounds__(MAP_THREADS)
             if (c_box < WIDTHS) {
                 matrix((wide ? templates.c32 : templates.c16)[c_box], groups.ptr_c[group], n, m, row_bytes);
             } else {
-                // Of 32 columns, of which two lie side by side in a box; rows by pairs, the even ones first.
-                matrix(templates.boxed, groups.ptr_c[group], 32, n / 32, 128);
-                ptx::tensor_map_extent<2>(map, m / 2);
-                ptx::tensor_map_stride<1>(map, 2 * row_bytes);
-                ptx::tensor_map_stride<2>(map, row_bytes);
+                // Of 32 columns, of which two lie side by side in a box.
+                const bool stored = c_box > WIDTHS;
+                matrix(stored ? templates.stored : templates.added, groups.ptr_c[group], 32, n / 32, 128);
+                if (stored) {  // rows by pairs, the even ones first
+                    ptx::tensor_map_extent<2>(map, m / 2);
+                    ptx::tensor_map_stride<1>(map, 2 * row_bytes);
+                    ptx::tensor_map_stride<2>(map, row_bytes);
+                } else {
+                    ptx::tensor_map_extent<2>(map, m);
+                    ptx::tensor_map_stride<1>(map, row_bytes);
+                }
             }
         }
     }

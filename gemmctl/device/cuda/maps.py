@@ -131,7 +131,8 @@ def _boxes(kernel: Kernel) -> list[Box]:
         *((kernel.operand, box) for box in (*a, *runs, b, *pairs)),
         *(("bf16", (64, width)) for width in widths),  # of C, 128 bytes wide
         *(("f32", (32, width)) for width in widths),
-        ("f32", (32, 2, BOXED_ROWS // 2, 2)),  # the even rows of 64 columns, then the odd ones
+        ("f32", (32, 2, BOXED_ROWS)),  # rows of 64 columns,
+        ("f32", (32, 2, BOXED_ROWS // 2, 2)),  # the even ones before the odd ones
     ]
 
 
