@@ -217,7 +217,7 @@ def test_in_as_many_waves_as_are_steady_they_are_not() -> None:
 
 @given(cuts())
 def test_the_tiles_of_a_group_keep_their_order(drawn: Cut) -> None:
-    """That which they have alone, if they are as many there."""
+    """That which they have alone, if they are as many there, and both or neither are a wave."""
 
     def places(of: Launch, group: int) -> list[tuple[int, int]]:
         stored = (t for t in stores(of) if t["group"] == group)
@@ -228,8 +228,11 @@ def test_the_tiles_of_a_group_keep_their_order(drawn: Cut) -> None:
             dict.fromkeys((rows.index(row), -(-column // step) * step) for row, column in own)
         )
 
+    def in_step(of: Launch) -> bool:
+        return of.waves <= 1 and not of.slots
+
     some, launch = drawn
     for entry, group in enumerate(launch.groups):
         alone = cut_as(some, np.array([group]), launch.kernel, launch.choice, launch.machine)
-        if launch.high[entry] == alone.high[0]:
+        if launch.high[entry] == alone.high[0] and in_step(launch) == in_step(alone):
             assert places(launch, entry) == places(alone, 0)
