@@ -629,6 +629,67 @@ def test_clusters_that_exchange_operands_take_less_of_long_k_in_one_wave(
     assert less == pytest.approx(share * cycles(group, name=name, constants=WAVE))
 
 
+def wave_of(name: str, layouts: str, group: str, width: int, constants: Constants) -> float:
+    """Cycles of a group whose A and B lie so (r or c each), cut into tiles of so many rows."""
+    a, b = ({"r": "row", "c": "col"}[one] for one in layouts)
+    some = make_problem(f"{group}, a_layout: {a}, b_layout: {b}")
+    launch = cut_as(some, np.arange(1), kernel(name, layouts=(a, b)), Choice(name, width))
+    return cost.estimate(launch, some, constants)
+
+
+@pytest.mark.parametrize(
+    ("layouts", "rows", "each"),
+    # Of 16 of K and 64 columns: multiplying takes half a cycle a row, shared memory 32 bytes of
+    # each row and column at 128 a cycle, of columns that K lies across twice.
+    [("rc", 64, 32), ("cc", 64, 32), ("rr", 64, 48), ("cr", 64, 48), ("rr", 128, 64)],
+)
+def test_narrow_tiles_wait_for_a_b_that_k_lies_across(layouts: str, rows: int, each: int) -> None:
+    one = wave_of("128x256-c2", layouts, f"m: {rows}, n: 256, k: 640", rows, WAVE)
+    assert one == pytest.approx(10 * 8 * each)
+    several = wave_of("128x256-c2", layouts, f"m: {rows}, n: {67 * 256}, k: 640", rows, WAVE)
+    assert several == pytest.approx(2 * 10 * 8 * rows / 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "layouts", "share"),
+    [
+        ("128x256-c2", "rc", 1),
+        ("128x256-c2", "cc", 1),
+        ("128x256-c2", "rr", 0.5),
+        ("128x256-c2", "cr", 0.5),
+        ("128x256-c2x", "rc", 0.5),
+    ],
+)
+def test_rows_that_many_ctas_draw_take_less_where_k_lies_across_b_or_operands_are_exchanged(
+    name: str, layouts: str, share: float
+) -> None:
+    def taken(exchanged: float) -> float:
+        crowded = replace(
+            WAVE, wave_multiply=1e-9, wave_crowded=7.0, wave_crowded_exchanged=exchanged
+        )
+        return wave_of(name, layouts, "m: 2048, n: 2048, k: 640", 256, crowded)
+
+    assert taken(3.5) == pytest.approx(share * taken(7.0))
+
+
+@pytest.mark.parametrize(
+    ("name", "layouts", "share"),
+    [
+        ("64x256", "rc", 1),
+        ("64x256", "rr", 0.5),
+        ("64x256", "cc", 0.5),
+        ("64x256-x", "cr", 1),
+        ("128x256-c2", "cr", 1),
+    ],
+)
+def test_who_loads_for_one_warpgroup_takes_less_of_what_k_lies_across(
+    name: str, layouts: str, share: float
+) -> None:
+    constants = replace(WAVE, wave_multiply=1e-9, wave_load=7000.0, wave_load_across=0.5)
+    taken = wave_of(name, layouts, "m: 128, n: 128, k: 640", 128, constants)
+    assert taken == pytest.approx(10 * 7000 * share)
+
+
 def test_ctas_that_share_k_wait_longer_for_what_it_lies_across() -> None:
     slow = replace(WAVE, memory_bytes=1e-3)
     of = kernel("64x128-k2x", layouts=("col", "row"))
