@@ -70,6 +70,17 @@ def cycles(
     return cost.estimate(launch_of(some, name, splits=splits, output=output), some, constants)
 
 
+def laid(
+    name: str, layouts: str, group: str, width: int, constants: Constants, splits: int = 1
+) -> float:
+    """The same of a group whose A and B lie so (r or c each), cut into tiles of so many rows."""
+    a, b = ({"r": "row", "c": "col"}[one] for one in layouts)
+    some = make_problem(f"{group}, a_layout: {a}, b_layout: {b}")
+    choice = Choice(name, width, splits)
+    launch = cut_as(some, np.arange(1), kernel(name, layouts=(a, b)), choice)
+    return cost.estimate(launch, some, constants)
+
+
 def tiles(count: int, k: int = 64) -> str:
     """A group of so many tiles of 128 by 256."""
     return f"m: 256, n: {128 * count}, k: {k}"
@@ -597,17 +608,14 @@ def test_lone_warpgroups_whose_tiles_are_stacked_draw_no_faster_than_all_sms(
     assert taken == pytest.approx(10 * (256 + 64) * 128 * 1000 * drawn, abs=1)
 
 
-@pytest.mark.parametrize(
-    ("layouts", "latency"), [(("row", "col"), 7e6), (("row", "row"), 0), (("col", "row"), 0)]
-)
+@pytest.mark.parametrize(("layouts", "latency"), [("rc", 7e6), ("rr", 0), ("cr", 0)])
 def test_operands_that_are_exchanged_take_longer_where_k_is_contiguous_in_both(
-    layouts: tuple[str, str], latency: float
+    layouts: str, latency: float
 ) -> None:
-    constants = replace(WAVE, wave_exchanged=7e6)
-    of, (a, b) = kernel("128x256-x", layouts=layouts), layouts
-    some = make_problem(f"m: 128, n: 256, k: 640, a_layout: {a}, b_layout: {b}")
-    launch = cut_as(some, np.arange(1), of, Choice(of.name, 256))
-    assert cost.estimate(launch, some, constants) == pytest.approx(latency + 10 * SLICE)
+    taken = laid(
+        "128x256-x", layouts, "m: 128, n: 256, k: 640", 256, replace(WAVE, wave_exchanged=7e6)
+    )
+    assert taken == pytest.approx(latency + 10 * SLICE)
 
 
 @pytest.mark.parametrize(
@@ -629,14 +637,6 @@ def test_clusters_that_exchange_operands_take_less_of_long_k_in_one_wave(
     assert less == pytest.approx(share * cycles(group, name=name, constants=WAVE))
 
 
-def wave_of(name: str, layouts: str, group: str, width: int, constants: Constants) -> float:
-    """Cycles of a group whose A and B lie so (r or c each), cut into tiles of so many rows."""
-    a, b = ({"r": "row", "c": "col"}[one] for one in layouts)
-    some = make_problem(f"{group}, a_layout: {a}, b_layout: {b}")
-    launch = cut_as(some, np.arange(1), kernel(name, layouts=(a, b)), Choice(name, width))
-    return cost.estimate(launch, some, constants)
-
-
 @pytest.mark.parametrize(
     ("layouts", "rows", "each"),
     # Of 16 of K and 64 columns: multiplying takes half a cycle a row, shared memory 32 bytes of
@@ -644,9 +644,9 @@ def wave_of(name: str, layouts: str, group: str, width: int, constants: Constant
     [("rc", 64, 32), ("cc", 64, 32), ("rr", 64, 48), ("cr", 64, 48), ("rr", 128, 64)],
 )
 def test_narrow_tiles_wait_for_a_b_that_k_lies_across(layouts: str, rows: int, each: int) -> None:
-    one = wave_of("128x256-c2", layouts, f"m: {rows}, n: 256, k: 640", rows, WAVE)
+    one = laid("128x256-c2", layouts, f"m: {rows}, n: 256, k: 640", rows, WAVE)
     assert one == pytest.approx(10 * 8 * each)
-    several = wave_of("128x256-c2", layouts, f"m: {rows}, n: {67 * 256}, k: 640", rows, WAVE)
+    several = laid("128x256-c2", layouts, f"m: {rows}, n: {67 * 256}, k: 640", rows, WAVE)
     assert several == pytest.approx(2 * 10 * 8 * rows / 2)
 
 
@@ -667,7 +667,7 @@ def test_rows_that_many_ctas_draw_take_less_where_k_lies_across_b_or_operands_ar
         crowded = replace(
             WAVE, wave_multiply=1e-9, wave_crowded=7.0, wave_crowded_exchanged=exchanged
         )
-        return wave_of(name, layouts, "m: 2048, n: 2048, k: 640", 256, crowded)
+        return laid(name, layouts, "m: 2048, n: 2048, k: 640", 256, crowded)
 
     assert taken(3.5) == pytest.approx(share * taken(7.0))
 
@@ -686,17 +686,15 @@ def test_who_loads_for_one_warpgroup_takes_less_of_what_k_lies_across(
     name: str, layouts: str, share: float
 ) -> None:
     constants = replace(WAVE, wave_multiply=1e-9, wave_load=7000.0, wave_load_across=0.5)
-    taken = wave_of(name, layouts, "m: 128, n: 128, k: 640", 128, constants)
+    taken = laid(name, layouts, "m: 128, n: 128, k: 640", 128, constants)
     assert taken == pytest.approx(10 * 7000 * share)
 
 
 def test_ctas_that_share_k_wait_longer_for_what_it_lies_across() -> None:
     slow = replace(WAVE, memory_bytes=1e-3)
-    of = kernel("64x128-k2x", layouts=("col", "row"))
-    some = make_problem("m: 64, n: 128, k: 640, a_layout: col, b_layout: row")
-    launch = cut_as(some, np.arange(1), of, Choice(of.name, 128))
+    group = "m: 64, n: 128, k: 640"
     more, same = (
-        cost.estimate(launch, some, replace(slow, wave_across=share)) for share in (0.5, 0)
+        laid("64x128-k2x", "cr", group, 128, replace(slow, wave_across=share)) for share in (0.5, 0)
     )
     assert more == pytest.approx(1.5 * same, rel=1e-3)
 
@@ -769,17 +767,15 @@ def test_ctas_that_add_up_several_sums_wait_for_parts_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("a", "b", "splits", "share"),
-    [("col", "row", 4, 0.5), ("col", "col", 4, 0.5), ("row", "row", 4, 1), ("col", "row", 1, 1)],
+    ("layouts", "splits", "share"), [("cr", 4, 0.5), ("cc", 4, 0.5), ("rr", 4, 1), ("cr", 1, 1)]
 )
 def test_split_sums_take_less_where_k_lies_across_a(
-    a: str, b: str, splits: int, share: float
+    layouts: str, splits: int, share: float
 ) -> None:
-    of = kernel("128x256-c2", layouts=(a, b))
-    some = make_problem(f"m: 256, n: 256, k: 4096, a_layout: {a}, b_layout: {b}")
-    launch = cut_as(some, np.arange(1), of, Choice(of.name, 256, splits))
+    group = "m: 256, n: 256, k: 4096"
     less, all_of_it = (
-        cost.estimate(launch, some, replace(IDEAL, split_across=of_it)) for of_it in (0.5, 1)
+        laid("128x256-c2", layouts, group, 256, replace(IDEAL, split_across=of_it), splits)
+        for of_it in (0.5, 1)
     )
     assert less == pytest.approx(share * all_of_it)
 

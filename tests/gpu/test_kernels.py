@@ -740,8 +740,9 @@ def test_in_place_a_last_row_has_the_same_bits_every_time_whatever_lies_behind_i
 # Around the edges of a warpgroup's 64 columns, of boxes, and of tiles, with odd and even rows; many
 # of each, so that a CTA has tiles that are added and others in turn; the last cannot be.
 ADDED_SHAPES = [
-    (1, 64, 1024), (2, 32, 1024), (17, 64, 1024), (83, 64, 1088), (84, 96, 1088), (191, 256, 1417),
-    (192, 256, 1417), (250, 224, 1024), (257, 160, 2048), (514, 320, 1100), (64, 96, 16384),
+    (1, 64, 1024), (2, 32, 1024), (17, 64, 1024), (18, 64, 1024), (83, 64, 1088), (84, 96, 1088),
+    (191, 256, 1417), (192, 256, 1417), (250, 224, 1024), (257, 160, 2048), (258, 160, 2048),
+    (514, 320, 1100), (64, 96, 16384),
     (130, 132, 8), (257, 260, 64), (96, 512, 328), (1, 4, 1024), (250, 196, 1024),
 ]  # fmt: skip
 
