@@ -597,15 +597,24 @@ def test_what_is_stored_comes_behind_what_is_multiplied() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "high", "drawn"),
-    [("64x256", 8, 0), ("64x256", 9, 9 / 132), ("128x256", 9, 0)],
+    ("name", "groups", "drawing"),  # by how many CTAs that draw no faster, of 132 SMs
+    [
+        ("64x256", ["m: 2048, n: 64"], 0),
+        ("64x256", ["m: 2304, n: 64"], 9),
+        ("64x256", ["m: 2304, n: 128"], 18),
+        ("64x256", ["m: 2304, n: 192"], 0),  # a GPC has tiles that lie in a square
+        ("64x256", ["m: 2304, n: 192"] * 2, 0),
+        ("64x256", ["m: 2304, n: 192", "m: 2304, n: 256"], 63),
+        ("64x256", ["m: 2304, n: 192", "m: 2560, n: 192"], 57),
+        ("128x256", ["m: 2304, n: 64"], 0),
+    ],
 )
-def test_lone_warpgroups_whose_tiles_are_stacked_draw_no_faster_than_all_sms(
-    name: str, high: int, drawn: float
+def test_lone_warpgroups_whose_tiles_are_a_pile_draw_no_faster_than_all_sms(
+    name: str, groups: list[str], drawing: int
 ) -> None:
     slow = replace(WAVE, wave_multiply=1e-9, drawn_bytes=1e-3)
-    taken = cycles(f"m: {256 * high}, n: 64, k: 640", name=name, constants=slow)
-    assert taken == pytest.approx(10 * (256 + 64) * 128 * 1000 * drawn, abs=1)
+    taken = cycles(*(f"{group}, k: 640" for group in groups), name=name, constants=slow)
+    assert taken == pytest.approx(10 * (256 + 64) * 128 * 1000 * drawing / 132, abs=1)
 
 
 @pytest.mark.parametrize(("layouts", "latency"), [("rc", 7e6), ("rr", 0), ("cr", 0)])
