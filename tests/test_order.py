@@ -13,6 +13,7 @@ from gemmctl.planning.order import (
     FEWER_ROWS,
     LONG_K,
     LONG_SHARE,
+    MANY_ROWS,
     MANY_UNTIL,
     PANEL_ROWS,
     STEADY_K,
@@ -199,6 +200,15 @@ def test_where_k_is_long_only_groups_of_fewer_rows_are_spread(
     few = launch.tiles["group"] == 0
     assert few[: len(few) // 2].any()
     assert (not few[: few.sum()].all()) == spread
+
+
+@pytest.mark.parametrize(("rows", "spread"), [(MANY_ROWS - 1, False), (MANY_ROWS, True)])
+def test_where_k_is_long_none_are_spread_if_no_group_has_many_rows(rows: int, spread: bool) -> None:
+    many, few = f"m: {rows}, n: 25600, k: {STEADY_K}", f"m: 64, n: 51200, k: {STEADY_K}"
+    launch = launch_of(make_problem(many, few), kernel("128x256"))
+    assert launch.waves > STEADY_WAVES
+    small = launch.tiles["group"] == 1
+    assert small[: (~small).sum()].any() == spread
 
 
 def test_in_few_waves_groups_of_few_rows_are_spread_however_long_k_is() -> None:

@@ -24,6 +24,9 @@ FEW_ROWS = 600  # rows of A below which B's bytes take longer than its multiplic
 # 1536 0.96 and 0.975, in two waves 0.92 (H100; docs/kernel.md).
 FEWER_ROWS = 128
 STEADY_K, STEADY_WAVES = 2048, 3
+# Where the tallest group has fewer, all wait for memory: 12 lists took 1.007 of the time if spread
+# there, 19 with a taller one 0.982, down to 0.94 (H200; docs/kernel.md).
+MANY_ROWS = 240
 ADDED_LEAST = 0.1  # of a list, that has to be added, or not to be, for them to be spread
 MANY_UNTIL = 0.8  # of a list that spreads tiles of few rows among those of many, the latter's end
 
@@ -80,12 +83,11 @@ def interleaved(planned: Grid, problem: Problem, in_runs: Ints) -> Ints | None:
         if ADDED_LEAST <= of_l2.mean() <= 1 - ADDED_LEAST:
             return _among(of_l2, 1.0)
     m, k_tiles = seen(problem, planned.kernel).m[planned.groups], planned.k_tiles
-    small = m < FEW_ROWS
-    if k_tiles.min() < k_tiles.max() or small.all():
+    if k_tiles.min() < k_tiles.max():
         return None
-    if k_tiles.min() * K_TILE >= STEADY_K and planned.waves >= STEADY_WAVES:
-        small = m <= FEWER_ROWS
-    if not small.any():
+    steady = k_tiles.min() * K_TILE >= STEADY_K and planned.waves >= STEADY_WAVES
+    small = m <= FEWER_ROWS if steady else m < FEW_ROWS
+    if m.max() < MANY_ROWS or small.all() or not small.any():
         return None
     return _among(np.repeat(small, planned.whole), MANY_UNTIL)
 
