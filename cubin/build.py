@@ -405,7 +405,7 @@ def build(to: Path, known: Mapping[str, int] | None = None) -> dict[str, object]
         for job in support:
             job.result()
     return {
-        "format": 8,
+        "format": 9,
         "compiler": f"nvcc {RELEASE}",
         "flags": {"ptx": TO_PTX, "cubin": TO_CUBIN},
         "constants": CONSTANTS,

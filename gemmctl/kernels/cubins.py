@@ -20,7 +20,7 @@ from gemmctl.kernels.constants import BOX_ROWS, K_TILE, SHUFFLED_BYTES, WIDTH_ST
 Ints = npt.NDArray[np.int64]
 
 VARIABLE = "GEMMCTL_CUBINS"
-FORMAT = 8  # of manifest.json, as cubin/build.py writes it
+FORMAT = 9  # of manifest.json, as cubin/build.py writes it, and of what kernels are handed
 NARROW = 32  # rows of A of a tile that has hardly more to multiply than to load
 OPERAND_BYTES = 2  # of an element of A or B, in all kernels there are
 CONSTANTS = {name: value for name, value in vars(constants).items() if name.isupper()}
