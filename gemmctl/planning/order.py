@@ -76,7 +76,7 @@ def interleaved(planned: Grid, problem: Problem, in_runs: Ints) -> Ints | None:
     Tiles that the L2 adds to D are spread evenly among those that read C, each class in its own
     order, where there are enough of both. Else, where K is the same, groups of few rows among those
     of many: the ones wait for memory, the others for the tensor cores. Where K is long, only those
-    of so few that nothing of B is read again.
+    of so few that nothing of B is read again, and only if some group has MANY_ROWS.
     """
     if (by_l2 := added(problem, planned.groups)).any():
         of_l2 = np.repeat(by_l2[in_runs], planned.whole[in_runs])
