@@ -227,9 +227,15 @@ def work_of(launches: Grid, asked: Asked, starts: Ints = ALONE, beside: bool = F
     of = each(clusters, starts, launches.groups)
     high, wide = launches.high, launches.wide
     width = launches.rows / high
-    # Narrow tiles wait for shared memory, which hands out all of B for few rows of A.
-    cycles = np.maximum(width / 2, (WGMMA_ROWS + width) * 32 / SHARED_BYTES)
-    twice = np.maximum(width / 2, (2 * WGMMA_ROWS + width) * 32 / SHARED_BYTES)
+
+    def multiplied(rows_read: int) -> Floats:
+        """Cycles of a K tile, if each wgmma reads so many rows of B."""
+        # Narrow tiles wait for shared memory, which hands out all of B for few rows of A.
+        cycles = np.maximum(width / 2, (rows_read + width) * 32 / SHARED_BYTES)
+        found: Floats = kernel.rows // WGMMA_ROWS * (K_TILE // 16) * cycles
+        return found
+
+    multiply = multiplied(WGMMA_ROWS)
     held = kernel.rows // (1 if kernel.pingpong else kernel.consumers)
     size, size_d = dtypes.BY_NAME[kernel.operand].size, dtypes.BY_NAME[kernel.output].size
     # Of A in a stage, with those that are not there: without, choices are as good (docs/kernel.md).
@@ -269,7 +275,7 @@ def work_of(launches: Grid, asked: Asked, starts: Ints = ALONE, beside: bool = F
         late=_late(launches, starts, entries, clusters),
         shared=kernel.ctas_per_sm > 1,
         lone=kernel.lone,
-        stacked=kernel.lone & _stacked(launches, starts),
+        stacked=_stacked(launches, starts),
         by_two=each(loaded_by_two(launches, starts), starts, launches.groups),
         computing=(1 if kernel.pingpong else kernel.consumers) * on_sm.astype(np.float64),
         exchanged=kernel.d_across,
@@ -282,8 +288,8 @@ def work_of(launches: Grid, asked: Asked, starts: Ints = ALONE, beside: bool = F
         boxed=in_boxes,
         unboxed=asked.may_box & ~(in_boxes | in_runs),
         unaligned=kernel.b_unaligned,
-        multiply=kernel.rows // WGMMA_ROWS * (K_TILE // 16) * cycles,
-        in_step=kernel.rows // WGMMA_ROWS * (K_TILE // 16) * (twice if kernel.b_across else cycles),
+        multiply=multiply,
+        in_step=multiplied(2 * WGMMA_ROWS) if kernel.b_across else multiply,
         slices=slices,
         fed=fed,
         fresh=np.minimum(1.0, (asked.of_a + asked.of_b) / np.maximum(slices * fed, 1.0)),
@@ -304,7 +310,9 @@ def work_of(launches: Grid, asked: Asked, starts: Ints = ALONE, beside: bool = F
 
 
 def _stacked(launches: Grid, starts: Ints) -> Flags:
-    """Whether tiles of a group are a pile, of which a GPC does not have a square (``STACK``)."""
+    """Groups of a lone warpgroup's tiles that a GPC does not have in a square (``STACK``)."""
+    if not launches.kernel.lone:
+        return np.zeros(len(launches.groups), bool)
     high, wide = launches.high, launches.wide
     unlike = np.zeros(len(starts), bool)  # launches of groups that differ
     for of in (high, wide):
