@@ -39,7 +39,6 @@ SHARES = dict.fromkeys(
         "boxed",
         "gather_memory",
         "gather_across",
-        "split_across",
         "wave_load_across",
         "wave_long",
     ),
@@ -617,14 +616,24 @@ def test_lone_warpgroups_whose_tiles_are_a_pile_draw_no_faster_than_all_sms(
     assert taken == pytest.approx(10 * (256 + 64) * 128 * 1000 * drawing / 132, abs=1)
 
 
-@pytest.mark.parametrize(("layouts", "latency"), [("rc", 7e6), ("rr", 0), ("cr", 0)])
-def test_operands_that_are_exchanged_take_longer_where_k_is_contiguous_in_both(
-    layouts: str, latency: float
+@pytest.mark.parametrize(
+    ("name", "group", "slices", "rows", "ctas"),
+    [
+        ("128x256", "m: 256, n: 128", 10, 128 + 256, 1),
+        ("128x256", "m: 256, n: 8448", 10, 128 + 256, 66),
+        ("128x256-c2", "m: 256, n: 8448", 10, 128 + 256 / 2, 66),
+        ("64x128-k2", "m: 128, n: 2112", 5, 64 + 128, 66),
+        ("64x128", "m: 128, n: 16896", 10, 64 + 128, 264),
+    ],
+)
+def test_rows_that_cross_lines_take_longer_the_more_ctas_draw_some(
+    name: str, group: str, slices: int, rows: float, ctas: int
 ) -> None:
-    taken = laid(
-        "128x256-x", layouts, "m: 128, n: 256, k: 640", 256, replace(WAVE, wave_exchanged=7e6)
-    )
-    assert taken == pytest.approx(latency + 10 * SLICE)
+    slow = replace(WAVE, wave_multiply=1e-9, wave_crossed_by_all=1e3)
+    taken = cycles(f"{group}, k: 640, lda: 648, ldb: 648", name=name, constants=slow)
+    crossing = 7 / 8  # of rows that begin at multiples of 16 bytes
+    assert taken == pytest.approx(slices * rows * 128 * crossing * 1000 * ctas / 132)
+    assert cycles(f"{group}, k: 640", name=name, constants=slow) == pytest.approx(0, abs=1)
 
 
 @pytest.mark.parametrize(
@@ -773,20 +782,6 @@ def test_ctas_that_add_up_several_sums_wait_for_parts_once() -> None:
     constants = replace(IDEAL, later_sum=1e6)  # of 320 sums on 132 CTAs
     taken = cycles(tiles(20, k=64 * 64), splits=4, constants=constants)
     assert taken == pytest.approx(1e6, rel=0.02)
-
-
-@pytest.mark.parametrize(
-    ("layouts", "splits", "share"), [("cr", 4, 0.5), ("cc", 4, 0.5), ("rr", 4, 1), ("cr", 1, 1)]
-)
-def test_split_sums_take_less_where_k_lies_across_a(
-    layouts: str, splits: int, share: float
-) -> None:
-    group = "m: 256, n: 256, k: 4096"
-    less, all_of_it = (
-        laid("128x256-c2", layouts, group, 256, replace(IDEAL, split_across=of_it), splits)
-        for of_it in (0.5, 1)
-    )
-    assert less == pytest.approx(share * all_of_it)
 
 
 def test_a_long_sum_alone_on_the_gpu_is_worth_splitting() -> None:

@@ -1008,7 +1008,7 @@ def test_maps_that_a_kernel_uses_are_copied_to_constant_memory_as_far_as_there_i
 def test_launches_of_one_kernel_have_constant_memory_one_behind_the_other(
     driver: Driver,
 ) -> None:
-    alike = "m: 512, n: 512, k: 64"
+    alike = "m: 512, n: 512, k: 512"
     made = plan_of(f"{alike}, count: 3", f"{alike}, beta: 1", launch="serial")
     with CudaDevice().open(made, SPEC) as session:
         told = [ready.params.constants for ready in session.ready]

@@ -622,7 +622,8 @@ def test_of_the_ways_to_cut_a_launch_beside_another_few_have_one_kernel_and_fewe
 def test_of_ways_that_take_about_as_long_one_is_taken_that_leaves_no_cta_waiting(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    (some,) = reading.load([str(PROBLEMS / "odd.yaml")], sys.stdin)
+    half = "a: f16, b: f16, d: f16"
+    some = make_problem("m: 512, n: 1024, k: 512", f"m: 256, n: 512, k: 2048, {half}")
 
     def ctas() -> int:
         (made,) = plan.make([some], KERNELS)

@@ -89,9 +89,8 @@ class Constants:
     sum_latency: float = 1500.0  # of an entry that adds up parts,
     late_part: float = 0.8  # share of the memory's time that it waits for the last of them,
     latest_part: float = 9000.0  # and cycles, at most
-    later_sum: float = 7000.0  # more where some CTA has a part before it
-    sum_value: float = 0.9  # of each part that is added up
-    split_across: float = 0.88  # share of what a launch with such sums takes if K lies across A
+    later_sum: float = 5000.0  # more where some CTA has a part before it
+    sum_value: float = 0.6  # of each part that is added up
     # The same where CTAs of a cluster share K
     gather_latency: float = 700.0
     gather_value: float = 0.2
@@ -100,22 +99,22 @@ class Constants:
     gather_shown: float = 2.0  # tiles of a cluster, behind which storing hides in the ring's length
     # A launch of one wave that has the GPU to itself: each CTA or cluster has a tile at most. What
     # is above of a launch, a tile and its feeding does not count then, but this does
-    wave_latency: float = 8000.0  # of all that is not below, from a cold start
-    wave_exchanged: float = 2700.0  # more where operands are exchanged, K contiguous in both
+    wave_latency: float = 7500.0  # of all that is not below, from a cold start
     wave_across: float = 0.25  # more of the bytes that CTAs read which share K, if it lies across
-    wave_value: float = 0.03  # of plain sums
+    wave_value: float = 0.078  # of plain sums
     wave_multiply: float = 1.07  # share of a K tile's multiplying; 0: there is no such form
-    wave_load: float = 237.0  # that a K tile takes who loads,
-    wave_load_by_two: float = 180.0  # where two do,
+    wave_load: float = 185.0  # that a K tile takes who loads,
+    wave_load_by_two: float = 165.0  # where two do,
     wave_load_across: float = 0.75  # share, of what K lies across and one multiplies by rows,
-    wave_crossed: float = 0.0273  # and for each byte of rows that begin within a line
+    wave_crossed: float = 0.021  # and for each byte of rows that begin within a line;
+    wave_crossed_by_all: float = 0.04  # for each of them, too, what the L2 takes if all SMs draw
     wave_crowded: float = 0.08  # that a K tile takes for each byte that many CTAs draw,
     wave_crowded_exchanged: float = 0.04  # where operands are exchanged, or K lies across B
-    wave_stage: float = 1560.0  # until a stage of the ring is full, from when it is free
-    wave_slow: float = 1920.0  # more of what comes from memory where both CTAs of a cluster wait
+    wave_stage: float = 1800.0  # until a stage of the ring is full, from when it is free
+    wave_slow: float = 1400.0  # more of what comes from memory where both CTAs of a cluster wait
     wave_known: float = 660.0  # more of what the L2 has already where operands are exchanged
     wave_long: float = 0.9  # share of all where clusters exchange operands, from LONG_SLICES on
-    wave_gathered: float = 650.0  # more where CTAs of a cluster share K
+    wave_gathered: float = 250.0  # more where CTAs of a cluster share K
     wave_exposed: float = 0.325  # of the K tiles' time and that of the bytes from memory
     # What overlaps
     exposed_feed: float = 0.182  # feeding and multiplying
@@ -396,10 +395,7 @@ def together(work: Work, times: Times, busy: Floats, constants: Constants) -> Fl
     ends = np.maximum.reduceat(np.where(split, 0.0, times.end), work.starts)
     latency = constants.launch_latency + constants.cluster_latency * work.clustered
     adding: Floats = np.zeros_like(busy)
-    share: Floats = np.ones_like(busy)
     if split.any():
-        across = np.logical_or.reduceat(split & work.a_across, work.starts)
-        share = np.where(across, constants.split_across, share)
         rounds = np.ceil(np.add.reduceat(work.sums, work.starts) / work.clusters)
         wait, add_up = (
             np.maximum.reduceat(np.where(split, of, 0.0), work.starts)
@@ -409,7 +405,7 @@ def together(work: Work, times: Times, busy: Floats, constants: Constants) -> Fl
     moving = _both(
         np.maximum(np.maximum(busy - adding, stored), drawn), memory, constants.exposed_memory
     )
-    found: Floats = share * (latency + ends + moving + adding)
+    found: Floats = latency + ends + moving + adding
     if constants.wave_multiply and work.one_wave.any():
         found = np.where(work.one_wave, _one_wave(work, constants), found)
     return found
@@ -429,13 +425,13 @@ def _one_wave(work: Work, constants: Constants) -> Floats:
     load = load * np.where(by_one, constants.wave_load_across, 1.0)
     spread = work.exchanged | work.b_across
     crowded = np.where(spread, constants.wave_crowded_exchanged, constants.wave_crowded)
-    drawing = each(work.clusters / work.sms, work.starts, work.whole)  # share of the SMs
     each_takes = (
         constants.wave_multiply * work.in_step * work.sharing,
         load + constants.wave_crossed * work.crossed * work.sharing,
+        constants.wave_crossed_by_all * work.crossed * work.drawing,
         crowded * work.crowded * work.sharing,
         until_full / (work.stages - 1),
-        work.stacked * work.fed * drawing / constants.drawn_bytes,
+        work.stacked * work.fed * work.drawing / constants.drawn_bytes,
     )
     per_k_tile = sum(one**WAVE_POWER for one in each_takes) ** (1 / WAVE_POWER)
     slices = work.k_tiles * np.maximum(per_k_tile, _copied(work, constants))
@@ -443,7 +439,6 @@ def _one_wave(work: Work, constants: Constants) -> Floats:
     behind = _per_value(work, constants, behind_sums, work.computing / 2)
     behind = behind * _lined(work, constants)
     store = (constants.wave_value + behind) * work.values
-    store = store + constants.wave_exchanged * work.along
     store = store + _scaled(work, constants) + _gathering(work, constants)
     store = store + np.where(work.gathers, constants.wave_gathered, 0.0)
     longest, last = (np.maximum.reduceat(of, work.starts) for of in (slices, store))

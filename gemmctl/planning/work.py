@@ -107,6 +107,7 @@ class Work:
     first: Flags  # whether its tiles come before all others
     k_tiles: Ints  # that a CTA multiplies of a whole tile
     sharing: Floats  # CTAs that share an SM, where there are most; beside others, on the average
+    drawing: Floats  # CTAs over the SMs of the GPU: how many of an SM draw operands at one time
     stages: Ints  # of the ring, that hide latency
     last_wave: Floats  # share of a cluster's tiles that are in its last wave
     joint: bool | Flags  # whether CTAs of a cluster share them
@@ -118,8 +119,7 @@ class Work:
     stacked: Flags  # the same, with tiles of a group on top of each other that make no square
     by_two: Flags  # whether two threads load
     computing: Floats  # warpgroups on an SM that have a tile to store where each CTA has one
-    exchanged: bool  # whether operands are,
-    along: bool  # and K is contiguous in both
+    exchanged: bool  # whether operands are
     a_across: bool  # whether K lies across A
     b_across: bool  # and across B
     across: Floats  # share of the bytes of operands that K lies across, where CTAs share it
@@ -241,6 +241,7 @@ def work_of(launches: Grid, asked: Asked, starts: Ints = ALONE, beside: bool = F
     # Of A in a stage, with those that are not there: without, choices are as good (docs/kernel.md).
     rows = launches.boxes
     in_ring = kernel.stages(np.maximum.reduceat(rows, starts))
+    drawing = of * kernel.ctas / sms
     on_sm = ceil_div(of * kernel.ctas, sms)  # CTAs that share it
     of_a = rows / kernel.cluster
     readers = np.minimum(high, np.maximum(PANEL_ROWS / launches.widths, of / wide))
@@ -266,7 +267,8 @@ def work_of(launches: Grid, asked: Asked, starts: Ints = ALONE, beside: bool = F
         sums=launches.sums,
         first=come_first(launches, starts),
         k_tiles=ceil_div(launches.k_tiles, kernel.k_parts),
-        sharing=np.maximum(1.0, of * kernel.ctas / sms) if beside else on_sm.astype(np.float64),
+        sharing=np.maximum(1.0, drawing) if beside else on_sm.astype(np.float64),
+        drawing=drawing,
         stages=np.minimum(each(in_ring, starts, launches.groups), ENOUGH_STAGES // on_sm),
         last_wave=each(clusters / entries, starts, launches.groups),
         joint=kernel.cluster > 1,
@@ -279,7 +281,6 @@ def work_of(launches: Grid, asked: Asked, starts: Ints = ALONE, beside: bool = F
         by_two=each(loaded_by_two(launches, starts), starts, launches.groups),
         computing=(1 if kernel.pingpong else kernel.consumers) * on_sm.astype(np.float64),
         exchanged=kernel.d_across,
-        along=kernel.d_across and not (kernel.a_across or kernel.b_across),
         a_across=kernel.a_across,
         b_across=kernel.b_across,
         across=_across(kernel, asked),
