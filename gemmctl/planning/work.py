@@ -241,8 +241,8 @@ def work_of(launches: Grid, asked: Asked, starts: Ints = ALONE, beside: bool = F
     # Of A in a stage, with those that are not there: without, choices are as good (docs/kernel.md).
     rows = launches.boxes
     in_ring = kernel.stages(np.maximum.reduceat(rows, starts))
-    drawing = of * kernel.ctas / sms
-    on_sm = ceil_div(of * kernel.ctas, sms)  # CTAs that share it
+    ctas = of * kernel.ctas
+    drawing, on_sm = ctas / sms, ceil_div(ctas, sms)  # on the average of an SM, and at most
     of_a = rows / kernel.cluster
     readers = np.minimum(high, np.maximum(PANEL_ROWS / launches.widths, of / wide))
     boxes = BOX_ROWS if kernel.a_across else rows
