@@ -305,8 +305,8 @@ class Gemm:
 
     @property
     def archive(self) -> str:
-        """Where it is kept: with those of its layouts and variant, whose code is most of it."""
-        return f"gemm_{self.lie}_{self.name}{ARCHIVE.SUFFIX}"
+        """Where it is kept: with all of its variant, whose code is most of it."""
+        return f"gemm_{self.variant.name}{ARCHIVE.SUFFIX}"
 
     @property
     def defines(self) -> dict[str, str]:

@@ -494,10 +494,10 @@ def test_the_kernel_has_a_main_loop_for_every_width() -> None:
     assert sorted(widths) == sorted({*whole, *range(FINE_FROM, FINE_TO, FINE_STEP)})
 
 
-def test_kernels_of_one_warpgroup_have_one_that_begins_with_c_for_every_width() -> None:
+def test_kernels_of_one_warpgroup_have_one_that_takes_c_in_for_every_width() -> None:
     source = text("consume.cuh")
-    begun = source.partition("if constexpr (C::c_apart) switch (tile.width) {")[2]
-    names = re.findall(r"(WIDTHS_\w+)\(WIDTH\)", begun.partition("}")[0])
+    apart = source.partition("if constexpr (C::c_between) switch (tile.width) {")[2]
+    names = re.findall(r"(WIDTHS_\w+)\(WIDTH\)", apart.partition("}")[0])
     widths: list[int] = []
     for name in names:
         (listed,) = re.findall(rf"define {name}\(WIDTH\)[ \\]*\n(.*)\n", source)

@@ -49,11 +49,12 @@ struct Config {
     // Threads that load. Only one does unless tiles say TILE_LOADED_BY_TWO; where four CTAs share K two gain nothing.
     static constexpr int loaders = consumers == 1 && ctas_per_sm == 1 && k_parts <= 2 ? 2 : 1;
     static constexpr int copying = b_unaligned ? 64 : 0;  // threads that copy B
-    // Whether sums may begin with beta C, which then comes before the operands.
-    static constexpr bool c_first = (pingpong || consumers == 1) && Output::half && !d_across;
-    static constexpr bool c_shown = c_first && pingpong;   // and who begins with it has to be shown where it is,
-    static constexpr bool c_apart = c_first && !pingpong;  // or has code of its own for it (consume.cuh)
-    // Whether it may join them on the way, by the staging buffers (staged.cuh).
+    // How beta C may be in the sums. They begin with it where warpgroups take turns: then it comes before the operands.
+    static constexpr bool c_first = pingpong && Output::half && !d_across;
+    // Where a warpgroup has a tile alone it comes between two slices of K, behind so many.
+    static constexpr bool c_between = consumers == 1 && Output::half && !d_across;
+    static constexpr uint32_t slices_before_c = 4;
+    // Where they share tiles it comes by the staging buffers (staged.cuh).
     static constexpr bool c_staged = !pingpong && consumers > 1 && Output::half && !d_across && !b_unaligned;
     // Whether a bias may join the sums. Where warpgroups share tiles the main loop would take an
     // instruction more for it.

@@ -56,7 +56,7 @@ __host__ __device__ constexpr bool has_code(int width) {
 template <class C>
 __host__ __device__ constexpr Joining joining(int width) {
     if (!light<C>(width) || fine(width)) return Joining::none;
-    return C::c_shown ? Joining::first : C::c_staged ? Joining::staged : Joining::none;
+    return C::c_first ? Joining::first : C::c_staged ? Joining::staged : Joining::none;
 }
 
 // Those whose rows may come shuffled: each CTA of a cluster loads whole runs.
@@ -194,11 +194,11 @@ __device__ __forceinline__ bool consume_tile(Shared<C>& shared, const Params& pa
     if constexpr (C::c_staged)
         if (tile.k_tiles > STAGED_LOW_FROM + 2) staged = tile.flags & TILE_C_IN_SUMS;
     const Slices slices = slices_of<C>(tile);
-    // Where one warpgroup has all of a tile, what begins with C is apart, and only what then ends like a plain one: else
+    // Where a warpgroup has a tile alone, what has C in its sums is apart, and only what then ends like a plain one: else
     // plain tiles would jump over that code.
-    constexpr uint32_t begun = 1;  // which no tile is wide
-    const bool begins = C::c_apart && adds_up<C>() && tile.flags & TILE_C_IN_SUMS;
-    switch (slices.count == 0 ? 0 : begins ? begun : tile.width) {
+    constexpr uint32_t with_c = 1;  // which no tile is wide
+    const bool between = C::c_between && adds_up<C>() && tile.flags & TILE_C_IN_SUMS;
+    switch (slices.count == 0 ? 0 : between ? with_c : tile.width) {
         case 0:
             begin_turn(0);
             pass_turn<C>(shared, stage, consumer);
@@ -232,12 +232,12 @@ __device__ __forceinline__ bool consume_tile(Shared<C>& shared, const Params& pa
         if constexpr (has_code<C>(w)) {                                                       \
             constexpr std::bool_constant<fusible<C>(w)> fuses;                                \
             Sums<C, w> sums;                                                                  \
-            constexpr Joining c = apart ? Joining::first : joining<C>(w);                     \
+            constexpr Joining c = apart ? Joining::between : joining<C>(w);                   \
             if (apart || (c == Joining::staged ? staged                                       \
                                                : c == Joining::first &&                       \
                                                      tile.flags & TILE_C_IN_SUMS)) {          \
                 if constexpr (c == Joining::first)                                            \
-                    begin_with_c<C>(sums, shared, ring, tile.beta, n, stage);                 \
+                    begin_with_c<C>(sums, shared, ring, tile.beta, n);                        \
                 begin_turn(c == Joining::first ? C::blocks : 0);                              \
                 multiply_tile<C, w, c>(sums, shared, ring, stage, tile, n, turn, consumer,    \
                                        params);                                               \
@@ -336,7 +336,7 @@ __device__ __forceinline__ bool consume_tile(Shared<C>& shared, const Params& pa
     WIDTH(144) WIDTH(160) WIDTH(176) WIDTH(192) WIDTH(208) WIDTH(224) WIDTH(240) WIDTH(256)
 #define WIDTH(w) WIDTH_OF(w, true)
         default:
-            if constexpr (C::c_apart) switch (tile.width) {
+            if constexpr (C::c_between) switch (tile.width) {
                 WIDTHS_UP_TO_128(WIDTH)
                 WIDTHS_ABOVE_128(WIDTH)
             }

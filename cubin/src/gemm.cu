@@ -42,7 +42,7 @@ template <class C>
 __device__ __forceinline__ void ready_tiles(Shared<C>& shared) {
     for (int i = 0; i < RECORDS; ++i) {
         ptx::barrier_init(ptx::shared_address(&shared.tile_full[i]), 1);
-        if (C::c_shown) ptx::barrier_init(ptx::shared_address(&shared.c_there[i]), 1);
+        if (C::c_first) ptx::barrier_init(ptx::shared_address(&shared.c_there[i]), 1);
         ptx::barrier_init(ptx::shared_address(&shared.tile_empty[i]),
                           (C::warps + C::loaders + C::copying / 32) * C::ctas);
     }
@@ -100,7 +100,7 @@ extern "C" __global__ void __launch_bounds__(Config::threads, Config::ctas_per_s
             if (ptx::elected()) load_operands<C>(shared, params, ring, first, C::loaders > 1 ? warp / 2 : 0);
         }
         if (warp == 1 && ptx::elected()) {
-            prefetch_operands<C>(params, first.group);
+            prefetch_maps<C>(params, first.group);
             if (C::ctas == 1 || ptx::cluster_rank() == 0) hand_out_tiles<C>(shared, params);
         }
         if (warp > C::loaders) {

@@ -199,11 +199,11 @@ __device__ __forceinline__ void load_operands(Shared<C>& shared, const Params& p
         // In a cluster, boxes of rows that are not there come later than others. So who has no columns loads those of
         // its peer, of which it stores nothing.
         const int b_row = tile.n0 + (tile.flags & TILE_ALONE ? 0 : rank * C::rows);
-        const bool c_first = C::c_first && adds_up<C>() && tile.flags & TILE_C_IN_SUMS;
+        const bool c_in_sums = (C::c_first || C::c_between) && adds_up<C>() && tile.flags & TILE_C_IN_SUMS;
         if constexpr (C::c_first) {
             const Cursor begin = stage;
-            if (c_first) load_c(shared, params, maps, tile, b_row, new_group, stage);
-            if constexpr (C::c_shown) show_c(shared, n, begin);
+            if (c_in_sums) load_c(shared, params, maps, tile, b_row, new_group, stage);
+            show_c(shared, n, begin);
         }
         const uint32_t bytes = (C::b_unaligned ? 0 : C::b_bytes) + tile.box * C::row_bytes;
         const uint64_t once = tile.flags & TILE_ONCE ? ptx::EVICT_FIRST : ptx::NO_HINT;
@@ -213,21 +213,31 @@ __device__ __forceinline__ void load_operands(Shared<C>& shared, const Params& p
         int column = (backward ? slices.first + slices.count - 1 : slices.first) * K_TILE;
         uint32_t k = stage.skip;
         column += k * step;
-        for (; k < slices.count; k += stage.step) {
-            const uint32_t full = ptx::shared_address(&shared.full[stage.index]);
-            const uint32_t b = stage_address(shared, ring, stage.index);
-            const uint32_t a = b + C::b_bytes;
-            ptx::barrier_wait(ptx::shared_address(&shared.empty[stage.index]), stage.round ^ 1);
-            ptx::acquire_for_copies();  // of who read a C there
-            ptx::barrier_expect(full, bytes);
-            if constexpr (!C::b_unaligned)
-                load_b<C>(b, maps, full, C::d_across ? ptx::NO_HINT : once, column, b_row, tile.flags);
-            load_a<C>(a, maps.a, full, C::d_across ? once : ptx::NO_HINT, column, tile, rank);
-            column += stage.step * step;
-            stage.advance(ring);
+        bool between = C::c_between && c_in_sums;
+        for (uint32_t end = between ? min(C::slices_before_c, slices.count) : slices.count;; end = slices.count) {
+            for (; k < end; k += stage.step) {
+                const uint32_t full = ptx::shared_address(&shared.full[stage.index]);
+                const uint32_t b = stage_address(shared, ring, stage.index);
+                const uint32_t a = b + C::b_bytes;
+                ptx::barrier_wait(ptx::shared_address(&shared.empty[stage.index]), stage.round ^ 1);
+                ptx::acquire_for_copies();  // of who read a C there
+                ptx::barrier_expect(full, bytes);
+                if constexpr (!C::b_unaligned)
+                    load_b<C>(b, maps, full, C::d_across ? ptx::NO_HINT : once, column, b_row, tile.flags);
+                load_a<C>(a, maps.a, full, C::d_across ? once : ptx::NO_HINT, column, tile, rank);
+                column += stage.step * step;
+                stage.advance(ring);
+            }
+            if (!between) break;
+            between = false;
+            const uint32_t next = k;
+            if constexpr (C::loaders > 1) stage.skip = k - end;
+            load_c(shared, params, maps, tile, b_row, new_group, stage);
+            k = end + stage.skip;
+            column += static_cast<int>(k - next) * step;
         }
         if constexpr (C::loaders > 1) stage.skip = k - slices.count;
-        if (tile.c_stages > 0 && !c_first && adds_up<C>()) {
+        if (tile.c_stages > 0 && !c_in_sums && adds_up<C>()) {
             if (tile.flags & TILE_RESIDUES)
                 load_c_residues(shared, params, tile, b_row, new_group, stage);
             else

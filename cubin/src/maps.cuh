@@ -35,11 +35,12 @@ __device__ __forceinline__ void acquire_c(const Params& params, uint32_t group) 
     if (!constant(params, group)) ptx::tensor_map_acquire(&params.maps[group].c);
 }
 
-// Asks for those of A and B of a group, if that does not make them forgotten again.
+// Asks for all that some tile of the launch uses of a group's, if that does not make them forgotten again.
 template <class C>
-__device__ __forceinline__ void prefetch_operands(const Params& params, uint32_t group) {
+__device__ __forceinline__ void prefetch_maps(const Params& params, uint32_t group) {
     if (!constant(params, group)) return;
     const Maps& maps = maps_of(params, group);
     if constexpr (!C::b_unaligned) ptx::tensor_map_prefetch(&maps.b);
     ptx::tensor_map_prefetch(&maps.a);
+    if (params.constants.each == MAPS) ptx::tensor_map_prefetch(&maps.c);
 }

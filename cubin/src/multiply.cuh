@@ -12,8 +12,9 @@
 #include "staged.cuh"
 #include "turns.cuh"
 
-// How C joins the sums, if it does: they begin with it, or it comes by the staging buffers meanwhile.
-enum class Joining { none, first, staged };
+// How C joins the sums, if it does: they begin with it, or it comes between two slices of K, by the ring or by the
+// staging buffers.
+enum class Joining { none, first, between, staged };
 
 // A warpgroup's sums of one tile.
 template <class C, int width>
@@ -52,8 +53,8 @@ __device__ __forceinline__ void multiply_stage(Sums<C, width>& sums, Shared<C>& 
 
 // The sum over K of tile number `n`, which begins with what is in the sums already if C is there first. One multiply
 // stays in flight while the next stage is awaited, but in front of a turn that begins with slice `turn`, and of where C
-// joins. The first K tile stands before the loop: ptxas serialises wgmma if zeroed registers enter it. A flag at run
-// time for the two would do so, too.
+// joins, which may be behind the last slice. The first K tile stands before the loop: ptxas serialises wgmma if zeroed
+// registers enter it. A flag at run time for the two would do so, too.
 template <class C, int width, Joining c>
 __device__ __forceinline__ void multiply_tile(Sums<C, width>& sums, Shared<C>& shared,
                                               const Ring& ring, Cursor& stage, const Tile& tile,
@@ -99,6 +100,13 @@ __device__ __forceinline__ void multiply_tile(Sums<C, width>& sums, Shared<C>& s
         ask_for_c<C, width>(shared, params, tile, consumer);
         join(std::integral_constant<int, 0>());
         if constexpr (pieces_of(width) > 1) join(std::integral_constant<int, 1>());
+    }
+    if constexpr (c == Joining::between) {
+        multiply_until(min(C::slices_before_c, k_tiles));
+        pause();
+        add_between<C>(sums[0], shared, ring, tile.beta, stage);
+        if (k == k_tiles) return;
+        resume();
     }
     if constexpr (C::pingpong || C::consumers == 1 || width <= NARROW_ROWS) {
         multiply_until(k_tiles);

@@ -27,7 +27,7 @@ struct alignas(16) Tile {
     uint32_t flag;
     uint32_t readers;  // entries that sum up the parts
     uint32_t row;
-    uint16_t c_stages;  // that C takes in the ring, behind A and B or before; 0: it comes otherwise, or not
+    uint16_t c_stages;  // that C takes in the ring, before A and B, among them or behind; 0: it comes otherwise, or not
     uint16_t in_turn;   // of the last slices of K: those that warpgroups which share the tile multiply by turns;
                         // of narrow tiles all or none, of others one at least
     uint16_t kinds;   // of what is behind alpha A B (following.cuh)

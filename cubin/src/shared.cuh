@@ -44,8 +44,8 @@ struct Shared {
     uint64_t turn[C::consumers];      // to multiply; only where there are two
     Cursor next[C::consumers];        // where its stages begin; pingpong only
     // Where the C of a tile is in the ring, if its sums begin with it, and whether it is on its way; pingpong only.
-    Cursor c_begin[C::c_shown ? RECORDS : 1];
-    uint64_t c_there[C::c_shown ? RECORDS : 1];
+    Cursor c_begin[C::c_first ? RECORDS : 1];
+    uint64_t c_there[C::c_first ? RECORDS : 1];
     const TensorMap* boxed[C::adds ? C::consumers : 1];  // that of a D that leaves by TMA
     uint64_t c_full[C::c_staged ? C::consumers : 1];  // that a piece of C is in the staging buffers
     Gathered gathered[C::k_parts > 1 ? 1 : 0];

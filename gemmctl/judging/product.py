@@ -49,7 +49,7 @@ Indices = npt.NDArray[np.int64]
 LARGE = 1 << 31  # multiply-adds of a group above which it is not compared as a whole
 
 # Where in D an entry of a tile list is, its padding included, the parts of its sum over K, whether
-# that begins with C or C joins it, and whether a bias joins it.
+# C is in it while it is multiplied, and whether a bias joins it.
 PLACE = np.dtype(
     [(name, np.int64) for name in ("row", "col", "rows", "cols", "parts", "begun", "joined")]
 )

@@ -106,18 +106,21 @@ class Kernel:
 
     @property
     def begins(self) -> bool:
-        """Whether sums may begin with C: those of a warpgroup that has all of a tile."""
+        """Whether C may be in sums that a warpgroup has all of: soon, or from their beginning on.
+
+        Pingpong ones begin with it; to others it comes between two of their first slices of K.
+        """
         alone = self.pingpong or self.consumers == 1
         return alone and not self.d_across and self.output != "f32"
 
     @property
     def begins_plain(self) -> bool:
-        """Whether sums that begin with C have all widths, but nothing behind them is not plain."""
+        """Whether such sums have all widths, but nothing behind them is not plain."""
         return self.begins and not self.pingpong
 
     @property
     def begins_finer(self) -> bool:
-        """Whether sums that begin with C have code at every multiple of WIDTH_STEP."""
+        """Whether such sums have code at every multiple of WIDTH_STEP."""
         return self.begins and (self.begins_plain or self.light_finer)
 
     @property

@@ -60,7 +60,7 @@ def light(problem: Problem, groups: Ints) -> Flags:
 
 
 def may_begin(problem: Problem, groups: Ints) -> Flags:
-    """Groups whose sums may begin with beta C: it is of D's type, has 16 bits, and TMA brings it.
+    """Groups whose sums beta C may be in: it is of D's type, has 16 bits, and TMA brings it.
 
     alpha is 1: it would multiply C, too. Sums of a D of 32 bits end with C, since each step of a
     tensor core rounds by the largest of what it adds up.

@@ -361,7 +361,7 @@ def seen(problem: Problem, kernel: Kernel) -> Columns:
 
 
 def begun(kernel: Kernel, parts: Ints, may: Flags, plain: Flags) -> Flags:
-    """Groups whose sums begin with beta C, of those that ``may``, by the parts of each.
+    """Groups with beta C in their sums, of those that ``may``, of a warpgroup that has them all.
 
     Some kernels have that for such only as then end like ``plain`` ones.
     """

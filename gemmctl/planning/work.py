@@ -66,7 +66,7 @@ class Asked:
     read: Floats  # bytes that have to come from memory
     written: Floats
     finished: Flags  # whether D is more than alpha A B, or its rows no whole words
-    may_begin: Flags  # whether sums may begin with C, of kernels that have that
+    may_begin: Flags  # whether C may be in the sums, of kernels that have that
     ends_plain: Flags  # whether nothing is behind them then that plain sums have not
     may_join: Flags  # whether a bias may join sums, of kernels that have that,
     may_scale: Flags  # or come with alpha; neither with a C behind the sums

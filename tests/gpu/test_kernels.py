@@ -857,6 +857,21 @@ def test_sums_begin_with_c_beside_others_and_are_the_same_every_time(
     right_and_alike(device, made, spec, 100)
 
 
+@pytest.mark.parametrize("kind", data.KINDS)
+@pytest.mark.parametrize("kernel", [of for of in FUSING if of.begins], ids=named)
+def test_sums_of_any_number_of_slices_take_c_in(
+    device: CudaDevice, kernel: Kernel, kind: data.Kind
+) -> None:
+    """Fewer slices of K than come before C, as many and more, and more than the ring has stages."""
+    groups = ", ".join(
+        f"{{m: 150, n: 264, k: {k}, {padded(kernel, 150, 264, k)}, beta: -0.5, inplace: true}}"
+        for k in range(K_TILE - 8, (kernel.most_stages + 3) * K_TILE, K_TILE)
+    )
+    made = planned(f"{head_of(kernel)}  - {{name: x, groups: [{groups}]}}\n", kernel)
+    assert (made.launches[0].tiles["flags"] & TILE_C_IN_SUMS).all()
+    right_and_alike(device, made, DataSpec(kind, 57), 100)
+
+
 # Widths and heights around the edges of a block of 64 columns, of the eights that a gate takes, and
 # of staged chunks; D's rows in whole words, and not.
 FUSED_SHAPES = [

@@ -85,26 +85,39 @@ __device__ __forceinline__ void add_c(float (&sums)[C::blocks][count], Shared<C>
         add_stages(sums, shared, ring, tile, type, stage, consumer, add_moved);
 }
 
+// Takes the next stage's C, of D's type, by `take`, which is told where it lies.
+template <class C, class Take>
+__device__ __forceinline__ void take_stage(Shared<C>& shared, const Ring& ring, Cursor& stage, const Take& take) {
+    ptx::barrier_wait(ptx::shared_address(&shared.full[stage.index]), stage.round);
+    take(stage_address(shared, ring, stage.index));
+    __syncwarp();
+    ptx::release_to_copies();
+    release_stage<C>(shared, stage.index);
+    stage.advance(ring);
+}
+
 // Begins the sums of tile number `n` with beta C, of D's type, which the loader put into the ring before the
-// tile's operands: there is `stage`, or what the loader has shown.
+// tile's operands, and has shown where.
 template <class C, int count>
 __device__ __forceinline__ void begin_with_c(float (&sums)[C::blocks][count], Shared<C>& shared,
-                                             const Ring& ring, float beta, uint32_t n, Cursor stage) {
-    if constexpr (C::c_shown) {
-        ptx::barrier_wait(ptx::shared_address(&shared.c_there[n % RECORDS]), n / RECORDS % 2);
-        stage = shared.c_begin[n % RECORDS];
-    }
+                                             const Ring& ring, float beta, uint32_t n) {
+    ptx::barrier_wait(ptx::shared_address(&shared.c_there[n % RECORDS]), n / RECORDS % 2);
+    Cursor stage = shared.c_begin[n % RECORDS];
 #pragma unroll
-    for (int block = 0; block < C::blocks; ++block) {
-        ptx::barrier_wait(ptx::shared_address(&shared.full[stage.index]), stage.round);
-        take_pairs<typename C::Output::Pair>(sums[block], stage_address(shared, ring, stage.index),
-                                             threadIdx.x % 128);
-        __syncwarp();
-        ptx::release_to_copies();
-        release_stage<C>(shared, stage.index);
-        stage.advance(ring);
-    }
+    for (auto& block : sums)
+        take_stage(shared, ring, stage, [&](uint32_t from) {
+            take_pairs<typename C::Output::Pair>(block, from, threadIdx.x % 128);
+        });
     scale(sums, beta);
+}
+
+// Adds beta C, of D's type, which the loader put into the ring between two slices of K.
+template <class C, int count>
+__device__ __forceinline__ void add_between(float (&sums)[count], Shared<C>& shared, const Ring& ring, float beta,
+                                            Cursor& stage) {
+    take_stage(shared, ring, stage, [&](uint32_t from) {
+        add_pairs<typename C::Output::Pair>(sums, from, threadIdx.x % 128, beta);
+    });
 }
 
 // Where a tile's bias lies in shared memory: where there are several blocks, in a place of its own, since the
