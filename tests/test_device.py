@@ -1009,7 +1009,7 @@ def test_launches_of_one_kernel_have_constant_memory_one_behind_the_other(
     driver: Driver,
 ) -> None:
     alike = "m: 512, n: 512, k: 512"
-    made = plan_of(f"{alike}, count: 3", f"{alike}, beta: 1", launch="serial")
+    made = plan_of(f"{alike}, count: 3", f"{alike}, beta: 1", kernel="64x256", launch="serial")
     with CudaDevice().open(made, SPEC) as session:
         told = [ready.params.constants for ready in session.ready]
         assert [(there.first, there.groups, there.each) for there in told] == [

@@ -78,10 +78,10 @@ class Constants:
     gelu_tanh: float = 0.55
     silu: float = 0.5
     one_of_two: float = 0.5  # share of these where two CTAs share an SM, and seldom both compute
-    c2: float = 0.314  # a C of two bytes, added from the ring
+    c2: float = 0.2  # a C of two bytes, added from the ring
     c4: float = 0.402  # of four bytes,
     c4_beside: float = 0.49  # and where the other warpgroup multiplies meanwhile
-    begun: float = 0.28  # one that the sum begins with
+    begun: float = 0.1  # one that is in sums of which a warpgroup has all
     c_element: float = 1.5  # a C that comes element by element
     added: float = 0.195  # a sum that the L2 adds to D
     # Parts of a split sum
